@@ -12,66 +12,54 @@ const NAME_LENGTH_MAX = 64;
  * The element of `known` nearest to `name`, or undefined when none is near enough to be a likely typing mistake (at most one
  * edit per three characters, two for short names). Ties go to the earlier element.
  */
-export function nearestName(
-	name: string,
-	known: Iterable<string>,
-): string | undefined {
-	const folded = fold(name);
-	if (folded.length > NAME_LENGTH_MAX) {
-		return undefined;
-	}
-	let best: string | undefined;
-	let bestDistance = Number.POSITIVE_INFINITY;
-	for (const candidate of known) {
-		const other = fold(candidate);
-		const allowed = Math.max(
-			1,
-			Math.min(2, other.length - 2),
-			Math.floor(other.length / 3),
-		);
-		if (
-			other.length > NAME_LENGTH_MAX ||
-			Math.abs(other.length - folded.length) > allowed
-		) {
-			continue;
-		}
-		const distance = editDistance(folded, other);
-		if (distance <= allowed && distance < bestDistance) {
-			best = candidate;
-			bestDistance = distance;
-		}
-	}
-	return best;
+export function nearestName(name: string, known: Iterable<string>): string | undefined {
+  const folded = fold(name);
+  if (folded.length > NAME_LENGTH_MAX) {
+    return undefined;
+  }
+  let best: string | undefined;
+  let bestDistance = Number.POSITIVE_INFINITY;
+  for (const candidate of known) {
+    const other = fold(candidate);
+    const allowed = Math.max(1, Math.min(2, other.length - 2), Math.floor(other.length / 3));
+    if (other.length > NAME_LENGTH_MAX || Math.abs(other.length - folded.length) > allowed) {
+      continue;
+    }
+    const distance = editDistance(folded, other);
+    if (distance <= allowed && distance < bestDistance) {
+      best = candidate;
+      bestDistance = distance;
+    }
+  }
+  return best;
 }
 
 /** ` (did you mean "x"?)` with a leading space, or '' when nothing is near. */
 export function suggestion(name: string, known: Iterable<string>): string {
-	const nearest = nearestName(name, known);
-	return nearest === undefined
-		? ""
-		: ` (did you mean ${JSON.stringify(nearest)}?)`;
+  const nearest = nearestName(name, known);
+  return nearest === undefined ? '' : ` (did you mean ${JSON.stringify(nearest)}?)`;
 }
 
 function fold(name: string): string {
-	return name.toLowerCase().replaceAll("-", "_");
+  return name.toLowerCase().replaceAll('-', '_');
 }
 
 /** Optimal string alignment distance, three rows of the table at a time. */
 function editDistance(a: string, b: string): number {
-	let beforePrevious: number[] = [];
-	let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
-	for (let i = 1; i <= a.length; i++) {
-		const current = [i];
-		for (let j = 1; j <= b.length; j++) {
-			const replaced = previous[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
-			let cost = Math.min(previous[j]! + 1, current[j - 1]! + 1, replaced);
-			if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) {
-				cost = Math.min(cost, beforePrevious[j - 2]! + 1);
-			}
-			current.push(cost);
-		}
-		beforePrevious = previous;
-		previous = current;
-	}
-	return previous[b.length]!;
+  let beforePrevious: number[] = [];
+  let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const current = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const replaced = previous[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
+      let cost = Math.min(previous[j]! + 1, current[j - 1]! + 1, replaced);
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) {
+        cost = Math.min(cost, beforePrevious[j - 2]! + 1);
+      }
+      current.push(cost);
+    }
+    beforePrevious = previous;
+    previous = current;
+  }
+  return previous[b.length]!;
 }
