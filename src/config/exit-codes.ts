@@ -12,16 +12,40 @@ export interface ExitKind {
 }
 
 export const EXIT = {
-  OK: { code: 0, meaning: 'Success; for run: stopped as asked, every request answered.' },
+  OK: {
+    code: 0,
+    meaning: 'Success; for run: stopped as asked, every request answered.',
+  },
   FAILURE: { code: 1, meaning: 'A failure that has no code of its own.' },
-  USAGE: { code: 2, meaning: 'Unknown command or option, or a bad value on the command line.' },
-  CONFIG: { code: 3, meaning: 'An environment variable, configuration file or model repository is not valid.' },
+  USAGE: {
+    code: 2,
+    meaning: 'Unknown command or option, or a bad value on the command line.',
+  },
+  CONFIG: {
+    code: 3,
+    meaning: 'An environment variable, configuration file or model repository is not valid.',
+  },
   MODEL: { code: 4, meaning: 'A model file is missing or cannot be loaded.' },
-  ADDRESS: { code: 5, meaning: 'An address cannot be listened on: port in use, not permitted, no such host.' },
-  DEVICE: { code: 6, meaning: 'A device is unknown or not available on this machine.' },
-  UNAVAILABLE: { code: 7, meaning: 'No server answers at the address, or it is not ready.' },
-  REFUSED: { code: 8, meaning: 'The server answered the request with an error.' },
-  DRAIN_CUT: { code: 9, meaning: 'run: the drain timeout passed and requests in flight were cut off.' },
+  ADDRESS: {
+    code: 5,
+    meaning: 'An address cannot be listened on: port in use, not permitted, no such host.',
+  },
+  DEVICE: {
+    code: 6,
+    meaning: 'A device is unknown or not available on this machine.',
+  },
+  UNAVAILABLE: {
+    code: 7,
+    meaning: 'No server answers at the address, or it is not ready.',
+  },
+  REFUSED: {
+    code: 8,
+    meaning: 'The server answered the request with an error.',
+  },
+  DRAIN_CUT: {
+    code: 9,
+    meaning: 'run: the drain timeout passed and requests in flight were cut off.',
+  },
 } as const satisfies Record<string, ExitKind>;
 
 export type ExitName = keyof typeof EXIT;

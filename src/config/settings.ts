@@ -1,0 +1,296 @@
+/**
+ * The settings of the server, in one table: command-line options, environment variables, keys of the configuration file,
+ * the published JSON Schema and the README's table are all derived from `SETTINGS`.
+ *
+ * Invariant: a `ServerSettings` is complete, validated and frozen; paths in it are absolute; `origins` says where each
+ * value came from. Precedence: flag, then environment, then file, then default (`settings-resolve.ts`).
+ */
+import { availableParallelism, homedir, tmpdir } from 'node:os';
+import { isAbsolute, join } from 'node:path';
+import { choice, flag, integer, path, port, type SettingKind, seconds, size, text, textList } from './setting-kinds.ts';
+
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+export interface SettingValues {
+  /** A single model file; exactly one of `model` and `modelRepository` is set wherever a server is to be run. */
+  readonly model: string | undefined;
+  readonly modelRepository: string | undefined;
+  readonly devices: readonly string[];
+  readonly strictReadiness: boolean;
+  readonly ingress: number;
+  readonly host: string;
+  /** 0 = any free port. */
+  readonly httpPort: number;
+  /** 0 = any free port. */
+  readonly metricsPort: number;
+  readonly maxBodyBytes: number;
+  readonly headersTimeoutS: number;
+  readonly bodyIdleTimeoutS: number;
+  readonly keepAliveTimeoutS: number;
+  readonly drainTimeoutS: number;
+  readonly config: string | undefined;
+  readonly cacheDir: string;
+  readonly runtimeDir: string;
+  readonly logLevel: LogLevel;
+}
+
+export type SettingName = keyof SettingValues;
+
+/** Where a value came from: `name` is the flag, the variable or the file. */
+export interface Origin {
+  readonly source: 'flag' | 'environment' | 'file' | 'default';
+  readonly name: string;
+}
+
+export interface ServerSettings extends SettingValues {
+  readonly origins: Readonly<Record<SettingName, Origin>>;
+}
+
+/** What defaults depend on; passed in so that they can be tested. */
+export interface Machine {
+  readonly cores: number;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly home: string;
+  readonly tmp: string;
+  readonly uid: number;
+}
+
+export interface Setting<T> {
+  /** Key in the configuration file; undefined for `config` itself. */
+  readonly key: string | undefined;
+  /** Without the dashes; undefined for the positional MODEL. */
+  readonly flag: string | undefined;
+  readonly env: string;
+  readonly kind: SettingKind<NonNullable<T>>;
+  readonly default: (machine: Machine) => T;
+  /** The default as help and README print it. */
+  readonly defaultText: string;
+  readonly unit?: 'bytes' | 'seconds';
+  readonly group: 'Model' | 'Network' | 'Limits and timeouts' | 'Files and logs';
+  readonly description: string;
+}
+
+export const SETTINGS: {
+  readonly [K in SettingName]: Setting<SettingValues[K]>;
+} = {
+  model: {
+    key: 'model',
+    flag: undefined,
+    env: 'BATCHPORT_MODEL',
+    kind: path('an .onnx file'),
+    default: () => undefined,
+    defaultText: 'none',
+    group: 'Model',
+    description:
+      'The .onnx file to serve, under the name of the file without its ending; on the command line the positional MODEL.',
+  },
+  modelRepository: {
+    key: 'model_repository',
+    flag: 'model-repository',
+    env: 'BATCHPORT_MODEL_REPOSITORY',
+    kind: path('a directory'),
+    default: () => undefined,
+    defaultText: 'none',
+    group: 'Model',
+    description: 'Directory of models to serve, <model>/<version>/model.onnx; instead of MODEL.',
+  },
+  devices: {
+    key: 'devices',
+    flag: 'device',
+    env: 'BATCHPORT_DEVICE',
+    kind: textList('device names such as "cpu", "cpu:0-3" or "cuda:0"'),
+    default: () => ['cpu'],
+    defaultText: 'cpu',
+    group: 'Model',
+    description: 'Device to run models on, one process each; may be repeated.',
+  },
+  strictReadiness: {
+    key: 'strict_readiness',
+    flag: 'strict-readiness',
+    env: 'BATCHPORT_STRICT_READINESS',
+    kind: flag(),
+    default: () => false,
+    defaultText: 'false',
+    group: 'Model',
+    description:
+      'Report the server as not ready while any model has failed to load, instead of leaving failed models out.',
+  },
+  ingress: {
+    key: 'ingress',
+    flag: 'ingress',
+    env: 'BATCHPORT_INGRESS',
+    kind: integer(1, 64, 'a number of processes'),
+    default: (machine) => (machine.cores <= 4 ? 1 : Math.min(64, Math.round(machine.cores / 4))),
+    defaultText: '1 up to 4 cores, then a quarter of the cores',
+    group: 'Network',
+    description: 'Processes that take requests from the HTTP port.',
+  },
+  host: {
+    key: 'host',
+    flag: 'host',
+    env: 'BATCHPORT_HOST',
+    kind: text('a host name or an address without brackets', 'ADDRESS', /^[^\s/[\]]+$/),
+    default: () => '127.0.0.1',
+    defaultText: '127.0.0.1',
+    group: 'Network',
+    description: 'Address to listen on; 0.0.0.0 or :: for all.',
+  },
+  httpPort: {
+    key: 'http_port',
+    flag: 'http-port',
+    env: 'BATCHPORT_HTTP_PORT',
+    kind: port(),
+    default: () => 8000,
+    defaultText: '8000',
+    group: 'Network',
+    description: 'Port of the inference protocol; 0 picks a free one.',
+  },
+  metricsPort: {
+    key: 'metrics_port',
+    flag: 'metrics-port',
+    env: 'BATCHPORT_METRICS_PORT',
+    kind: port(),
+    default: () => 8002,
+    defaultText: '8002',
+    group: 'Network',
+    description: 'Port of /metrics, /status and /healthz; 0 picks a free one.',
+  },
+  maxBodyBytes: {
+    key: 'max_body_bytes',
+    flag: 'max-body-bytes',
+    env: 'BATCHPORT_MAX_BODY_BYTES',
+    kind: size(1024, 2 ** 32),
+    default: () => 64 * 2 ** 20,
+    defaultText: '64MiB',
+    unit: 'bytes',
+    group: 'Limits and timeouts',
+    description: 'Largest request body, as sent and after decompression.',
+  },
+  headersTimeoutS: {
+    key: 'headers_timeout_s',
+    flag: 'headers-timeout-s',
+    env: 'BATCHPORT_HEADERS_TIMEOUT_S',
+    kind: seconds(0.1, 86_400),
+    default: () => 60,
+    defaultText: '60',
+    unit: 'seconds',
+    group: 'Limits and timeouts',
+    description: 'Time for a client to send the headers of a request.',
+  },
+  bodyIdleTimeoutS: {
+    key: 'body_idle_timeout_s',
+    flag: 'body-idle-timeout-s',
+    env: 'BATCHPORT_BODY_IDLE_TIMEOUT_S',
+    kind: seconds(0.1, 86_400),
+    default: () => 30,
+    defaultText: '30',
+    unit: 'seconds',
+    group: 'Limits and timeouts',
+    description: 'Longest pause of a client within a request body.',
+  },
+  keepAliveTimeoutS: {
+    key: 'keep_alive_timeout_s',
+    flag: 'keep-alive-timeout-s',
+    env: 'BATCHPORT_KEEP_ALIVE_TIMEOUT_S',
+    kind: seconds(0.1, 86_400),
+    default: () => 75,
+    defaultText: '75',
+    unit: 'seconds',
+    group: 'Limits and timeouts',
+    description: 'Time after which a connection without requests is closed.',
+  },
+  drainTimeoutS: {
+    key: 'drain_timeout_s',
+    flag: 'drain-timeout-s',
+    env: 'BATCHPORT_DRAIN_TIMEOUT_S',
+    kind: seconds(0, 86_400),
+    default: () => 30,
+    defaultText: '30',
+    unit: 'seconds',
+    group: 'Limits and timeouts',
+    description: 'Time for requests in flight to be answered when the server stops; then they are cut off.',
+  },
+  config: {
+    key: undefined,
+    flag: 'config',
+    env: 'BATCHPORT_CONFIG',
+    kind: path('a JSON file'),
+    default: () => undefined,
+    defaultText: 'none',
+    group: 'Files and logs',
+    description: 'JSON file with settings, by the keys of this table.',
+  },
+  cacheDir: {
+    key: 'cache_dir',
+    flag: 'cache-dir',
+    env: 'BATCHPORT_CACHE_DIR',
+    kind: path('a directory'),
+    default: (machine) => join(absoluteOr(machine.env.XDG_CACHE_HOME, join(machine.home, '.cache')), 'batchport'),
+    defaultText: '$XDG_CACHE_HOME/batchport',
+    group: 'Files and logs',
+    description: 'Directory for what can be computed again.',
+  },
+  runtimeDir: {
+    key: 'runtime_dir',
+    flag: 'runtime-dir',
+    env: 'BATCHPORT_RUNTIME_DIR',
+    kind: path('a directory'),
+    default: (machine) => {
+      const runtimeHome = absoluteOr(machine.env.XDG_RUNTIME_DIR, undefined);
+      return runtimeHome === undefined ? join(machine.tmp, `batchport-${machine.uid}`) : join(runtimeHome, 'batchport');
+    },
+    defaultText: '$XDG_RUNTIME_DIR/batchport, else batchport-<uid> under the temporary directory',
+    group: 'Files and logs',
+    description: 'Directory for what lives as long as the server: locks, sockets.',
+  },
+  logLevel: {
+    key: 'log_level',
+    flag: 'log-level',
+    env: 'BATCHPORT_LOG_LEVEL',
+    kind: choice('LEVEL', LOG_LEVELS),
+    default: () => 'info',
+    defaultText: 'info',
+    group: 'Files and logs',
+    description: 'Least important level that is logged; from debug on, errors of the command line carry their stack.',
+  },
+};
+
+export const SETTING_NAMES = Object.keys(SETTINGS) as readonly SettingName[];
+
+/**
+ * Names that scripts may already use for a protocol this version does not speak. The variable is ignored with a warning,
+ * since one environment often serves several versions; the flag and the file key are refused.
+ */
+export const GRPC_RESERVED = {
+  flag: 'grpc-port',
+  env: 'BATCHPORT_GRPC_PORT',
+  key: 'grpc_port',
+  message: 'this version serves HTTP only, not gRPC',
+} as const;
+
+/** The row of a setting, with the types of the values forgotten: for loops over the table. */
+export function settingRow(name: SettingName): Setting<unknown> {
+  return SETTINGS[name] as Setting<unknown>;
+}
+
+/** What this machine and process offer to defaults. */
+export function thisMachine(env: Machine['env']): Machine {
+  return {
+    cores: availableParallelism(),
+    env,
+    home: homedir(),
+    tmp: tmpdir(),
+    uid: process.getuid?.() ?? 0,
+  };
+}
+
+/** As messages print it: `--http-port`, `BATCHPORT_HTTP_PORT`, a file's path, or `default`. */
+export function formatOrigin(origin: Origin): string {
+  return origin.source === 'default' ? 'default' : origin.name;
+}
+
+/** The XDG specification says that a relative path in these variables is to be ignored. */
+function absoluteOr<T>(directory: string | undefined, otherwise: T): string | T {
+  return directory !== undefined && isAbsolute(directory) ? directory : otherwise;
+}
