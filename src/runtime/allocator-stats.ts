@@ -1,0 +1,55 @@
+/**
+ * Statistics of the allocator that a session's runs take memory from.
+ */
+import { Cells } from './cells.ts';
+import { ortLibrary, readPointer, readText } from './library.ts';
+import { ORT_NOT_IMPLEMENTED, OrtError } from './ort-error.ts';
+
+const ARENA_ALLOCATOR = 1;
+const DEFAULT_MEMORY = 0;
+
+/**
+ * Statistics by ONNX Runtime's own names, among them InUse, MaxInUse, TotalAllocated (bytes taken from the system), MaxAllocSize
+ * and Limit in bytes (2^63 − 1 or 2^64 − 1, rounded, when there is none), and counts of calls. Empty for an allocator without statistics.
+ *
+ * @param session OrtSession*
+ * @param memory OrtMemoryInfo name, see `PROVIDERS`
+ * @throws OrtError
+ */
+export function readAllocatorStats(session: number, memory: string, deviceId: number): Record<string, number> {
+  const { api, out } = ortLibrary();
+  const memoryInfo = out((cell) => api.CreateMemoryInfo(memory, ARENA_ALLOCATOR, deviceId, DEFAULT_MEMORY, cell));
+  try {
+    const allocator = out((cell) => api.CreateAllocator(session, memoryInfo, cell));
+    try {
+      const pairs = out((cell) => api.AllocatorGetStats(allocator, cell));
+      return readPairs(pairs);
+    } catch (error) {
+      if (error instanceof OrtError && error.code === ORT_NOT_IMPLEMENTED) {
+        return {};
+      }
+      throw error;
+    } finally {
+      api.ReleaseAllocator(allocator);
+    }
+  } finally {
+    api.ReleaseMemoryInfo(memoryInfo);
+  }
+}
+
+/** Reads an OrtKeyValuePairs* and releases it. */
+function readPairs(pairs: number): Record<string, number> {
+  const { api } = ortLibrary();
+  try {
+    const cells = new Cells(3);
+    // The lists and their texts belong to the pairs.
+    api.GetKeyValuePairs(pairs, cells.at(0), cells.at(1), cells.at(2));
+    const stats: Record<string, number> = {};
+    for (let index = 0; index < cells.get(2); index++) {
+      stats[readText(readPointer(cells.get(0), index))] = Number(readText(readPointer(cells.get(1), index)));
+    }
+    return stats;
+  } finally {
+    api.ReleaseKeyValuePairs(pairs);
+  }
+}

@@ -1,0 +1,85 @@
+/**
+ * A session: a model's weights, loaded once and run by any number of threads of the process.
+ *
+ * Owner: the one who called `load` releases it, after every Runner made from its handle is disposed; a run on a released
+ * session is a fault of memory that nothing catches. Its weights live outside JavaScript, so losing the object leaks them.
+ */
+import { BatchportError } from '../config/errors.ts';
+import type { ModelSignature } from '../tensor/signature.ts';
+import { readAllocatorStats } from './allocator-stats.ts';
+import { ortEnvironment, withCpuArena } from './environment.ts';
+import { ortLibrary } from './library.ts';
+import { checkProvider, PROVIDERS, type ProviderName } from './provider.ts';
+import { type LoadOptions, withSessionOptions } from './session-options.ts';
+import { readSignature } from './signature.ts';
+
+export type { LoadOptions } from './session-options.ts';
+
+/** What another thread of the same process needs to run the session. Plain data, may be posted. */
+export interface SessionHandle {
+  /** OrtSession*. Valid in this process until the session is released. */
+  readonly session: number;
+  readonly signature: ModelSignature;
+  readonly provider: ProviderName;
+  readonly deviceId: number;
+}
+
+export class Session {
+  readonly signature: ModelSignature;
+  readonly handle: SessionHandle;
+  #session: number;
+
+  private constructor(session: number, signature: ModelSignature, options: LoadOptions) {
+    this.#session = session;
+    this.signature = signature;
+    this.handle = {
+      session,
+      signature,
+      provider: options.provider,
+      deviceId: options.deviceId,
+    };
+  }
+
+  /**
+   * Loads a model file. Blocks for as long as reading and optimizing it takes.
+   *
+   * @throws OrtError for a file or an option that ONNX Runtime refuses, with its message; NOT_SUPPORTED for a provider that is
+   *   not there or an input that the protocol cannot carry; BAD_REQUEST for options that cannot be.
+   */
+  static load(modelPath: string, options: LoadOptions): Session {
+    if (modelPath.includes('\0')) {
+      throw new BatchportError('BAD_REQUEST', 'The path of a model cannot hold a zero byte.');
+    }
+    checkProvider(options.provider);
+    const { api, out } = ortLibrary();
+    const create = (): number =>
+      withSessionOptions(options, (sessionOptions) =>
+        out((cell) => api.CreateSession(ortEnvironment(), modelPath, sessionOptions, cell)),
+      );
+    const limited = options.provider === 'cpu' && options.arenaMaxBytes !== undefined;
+    const session = limited ? withCpuArena(options.arenaMaxBytes, create) : create();
+    try {
+      return new Session(session, readSignature(session), options);
+    } catch (error) {
+      api.ReleaseSession(session);
+      throw error;
+    }
+  }
+
+  /** Statistics of the memory that runs take, see `readAllocatorStats`. @throws OrtError */
+  allocatorStats(): Record<string, number> {
+    if (this.#session === 0) {
+      throw new Error('The session is released. This is a bug.');
+    }
+    const { provider, deviceId } = this.handle;
+    return readAllocatorStats(this.#session, PROVIDERS[provider].memory, deviceId);
+  }
+
+  /** Frees the weights. Every Runner of this session must be disposed before. A second call does nothing. */
+  release(): void {
+    if (this.#session !== 0) {
+      ortLibrary().api.ReleaseSession(this.#session);
+      this.#session = 0;
+    }
+  }
+}
