@@ -4,45 +4,44 @@
  * The supervisor owns the pipes and keeps both ends open, so that they outlive every other process. A bell that was rung and not yet heard is
  * not rung again. A lost wake-up would cost at most the cap of the wait (see SLEEP_MAX_US), never a hang.
  */
-import { futexWait, futexWake } from "../system/futex.ts";
-import { writeByte } from "../system/pipe.ts";
-import { INGRESS_BELL, INGRESS_WAITING, INSTANCE_SLEEP } from "./geometry.ts";
-import type { Segment } from "./segment.ts";
+import { futexWait, futexWake } from '../system/futex.ts';
+import { writeByte } from '../system/pipe.ts';
+import { INGRESS_BELL, INGRESS_WAITING, INSTANCE_SLEEP } from './geometry.ts';
+import type { Segment } from './segment.ts';
 
 /** An idle instance looks at the queue at least this often. */
 export const SLEEP_MAX_US = 250_000;
 
 /** Rings the doorbells of ingress processes. `writeFds[slot]` is the write end of the slot's pipe. */
 export class Doorbells {
-	readonly #segment: Segment;
-	readonly #writeFds: readonly number[];
+  readonly #segment: Segment;
+  readonly #writeFds: readonly number[];
 
-	constructor(segment: Segment, writeFds: readonly number[]) {
-		this.#segment = segment;
-		this.#writeFds = writeFds;
-	}
+  constructor(segment: Segment, writeFds: readonly number[]) {
+    this.#segment = segment;
+    this.#writeFds = writeFds;
+  }
 
-	ring(slot: number): void {
-		const word = this.#segment.ingressLine(slot) + INGRESS_BELL;
-		// Pairs with the store in hear(): whoever turns 0 into 1 owes the byte.
-		if (Atomics.exchange(this.#segment.i32, word, 1) !== 0) return;
-		const fd = this.#writeFds[slot];
-		if (fd !== undefined) writeByte(fd);
-	}
+  ring(slot: number): void {
+    const word = this.#segment.ingressLine(slot) + INGRESS_BELL;
+    // Pairs with the store in hear(): whoever turns 0 into 1 owes the byte.
+    if (Atomics.exchange(this.#segment.i32, word, 1) !== 0) return;
+    const fd = this.#writeFds[slot];
+    if (fd !== undefined) writeByte(fd);
+  }
 
-	/** Rings those who wait for space in the segment. */
-	ringWaiting(): void {
-		for (let slot = 0; slot < this.#segment.geometry.ingressSlots; slot++) {
-			const line = this.#segment.ingressLine(slot);
-			if (Atomics.load(this.#segment.i32, line + INGRESS_WAITING) !== 0)
-				this.ring(slot);
-		}
-	}
+  /** Rings those who wait for space in the segment. */
+  ringWaiting(): void {
+    for (let slot = 0; slot < this.#segment.geometry.ingressSlots; slot++) {
+      const line = this.#segment.ingressLine(slot);
+      if (Atomics.load(this.#segment.i32, line + INGRESS_WAITING) !== 0) this.ring(slot);
+    }
+  }
 }
 
 /** Called by the ingress before it looks for results: from here on a new result rings again. */
 export function hear(segment: Segment, slot: number): void {
-	Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_BELL, 0);
+  Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_BELL, 0);
 }
 
 /**
@@ -51,46 +50,43 @@ export function hear(segment: Segment, slot: number): void {
  * Pairs with sleep(): the instance sets its word and then looks for work, we publish work and then look at the word; one of us sees the other.
  */
 export function wakeInstance(segment: Segment): void {
-	const { instanceSlots } = segment.geometry;
-	for (let slot = 0; slot < instanceSlots; slot++) {
-		const word = segment.instanceLine(slot) + INSTANCE_SLEEP;
-		if (
-			Atomics.load(segment.i32, word) === 1 &&
-			Atomics.compareExchange(segment.i32, word, 1, 0) === 1
-		) {
-			futexWake(segment.address + word * 4, 1);
-			return;
-		}
-	}
+  const { instanceSlots } = segment.geometry;
+  for (let slot = 0; slot < instanceSlots; slot++) {
+    const word = segment.instanceLine(slot) + INSTANCE_SLEEP;
+    if (Atomics.load(segment.i32, word) === 1 && Atomics.compareExchange(segment.i32, word, 1, 0) === 1) {
+      futexWake(segment.address + word * 4, 1);
+      return;
+    }
+  }
 }
 
 /** Wakes every instance: after a take-over, or to make them see their stop flags. */
 export function wakeAllInstances(segment: Segment): void {
-	for (let slot = 0; slot < segment.geometry.instanceSlots; slot++) {
-		const word = segment.instanceLine(slot) + INSTANCE_SLEEP;
-		Atomics.store(segment.i32, word, 0);
-		futexWake(segment.address + word * 4, 1);
-	}
+  for (let slot = 0; slot < segment.geometry.instanceSlots; slot++) {
+    const word = segment.instanceLine(slot) + INSTANCE_SLEEP;
+    Atomics.store(segment.i32, word, 0);
+    futexWake(segment.address + word * 4, 1);
+  }
 }
 
 /** Announces that the instance is about to sleep. It has to look for work once more before sleep(). */
 export function prepareSleep(segment: Segment, slot: number): void {
-	Atomics.store(segment.i32, segment.instanceLine(slot) + INSTANCE_SLEEP, 1);
+  Atomics.store(segment.i32, segment.instanceLine(slot) + INSTANCE_SLEEP, 1);
 }
 
 export function cancelSleep(segment: Segment, slot: number): void {
-	Atomics.store(segment.i32, segment.instanceLine(slot) + INSTANCE_SLEEP, 0);
+  Atomics.store(segment.i32, segment.instanceLine(slot) + INSTANCE_SLEEP, 0);
 }
 
 /** Sleeps until woken or until the time is over. */
 export function sleep(segment: Segment, slot: number, timeoutUs: number): void {
-	const word = segment.instanceLine(slot) + INSTANCE_SLEEP;
-	futexWait(segment.address + word * 4, 1, timeoutUs);
-	Atomics.store(segment.i32, word, 0);
+  const word = segment.instanceLine(slot) + INSTANCE_SLEEP;
+  futexWait(segment.address + word * 4, 1, timeoutUs);
+  Atomics.store(segment.i32, word, 0);
 }
 
 /** Lets a little time pass while another process finishes a copy. */
 export function pause(segment: Segment, slot: number, us: number): void {
-	// Nobody wakes the stop word but a stop, which may end the pause.
-	futexWait(segment.address + (segment.instanceLine(slot) + 1) * 4, 0, us);
+  // Nobody wakes the stop word but a stop, which may end the pause.
+  futexWait(segment.address + (segment.instanceLine(slot) + 1) * 4, 0, us);
 }

@@ -7,13 +7,7 @@
  * Words that different processes hammer have a 64-byte line of their own. Everything but the blocks is committed when the segment is created;
  * blocks are committed by chunks when first used, so that lack of memory is an error and never a SIGBUS.
  */
-import {
-	BATCH_ROWS_MAX,
-	CLAIMS_MAX,
-	INGRESS_MAX,
-	INSTANCES_MAX,
-	SLABS_MAX,
-} from "./states.ts";
+import { BATCH_ROWS_MAX, CLAIMS_MAX, INGRESS_MAX, INSTANCES_MAX, SLABS_MAX } from './states.ts';
 
 export const LINE_BYTES = 64;
 export const BLOCK_BYTES = 64 * 1024;
@@ -23,61 +17,56 @@ const SEGMENT_MAGIC = 0x62703031; // "bp01"
 
 /** The numbers that determine a segment. Plain data: sent to the processes that attach. */
 export interface QueueShape {
-	/** Most rows of one batch; 1 for a model without batching. */
-	readonly maxBatchRows: number;
-	readonly slabs: number;
-	readonly claimsPerSlab: number;
-	readonly blocks: number;
-	readonly ingressSlots: number;
-	readonly instanceSlots: number;
-	/** Number of 8-byte counters of each ingress and instance slot. */
-	readonly counters: number;
+  /** Most rows of one batch; 1 for a model without batching. */
+  readonly maxBatchRows: number;
+  readonly slabs: number;
+  readonly claimsPerSlab: number;
+  readonly blocks: number;
+  readonly ingressSlots: number;
+  readonly instanceSlots: number;
+  /** Number of 8-byte counters of each ingress and instance slot. */
+  readonly counters: number;
 }
 
 /** Chooses a shape for a model. `maxBytes` is rounded up to whole chunks. */
 export function planQueue(options: {
-	maxBatchRows: number;
-	maxRows: number;
-	maxBytes: number;
-	ingressSlots: number;
-	instanceSlots: number;
-	counters: number;
+  maxBatchRows: number;
+  maxRows: number;
+  maxBytes: number;
+  ingressSlots: number;
+  instanceSlots: number;
+  counters: number;
 }): QueueShape {
-	const maxBatchRows = Math.max(
-		1,
-		Math.min(BATCH_ROWS_MAX, options.maxBatchRows),
-	);
-	// Without batching each request has a slab of its own: as many as may queue, and as run or wait to be fetched.
-	const wanted =
-		maxBatchRows === 1 ? options.maxRows + 2 * options.instanceSlots + 16 : 256;
-	return {
-		maxBatchRows,
-		slabs: Math.max(16, Math.min(SLABS_MAX, wanted)),
-		claimsPerSlab: Math.min(CLAIMS_MAX, maxBatchRows),
-		blocks:
-			Math.max(1, Math.ceil(options.maxBytes / CHUNK_BYTES)) * CHUNK_BLOCKS,
-		ingressSlots: Math.min(INGRESS_MAX, options.ingressSlots),
-		instanceSlots: Math.min(INSTANCES_MAX, options.instanceSlots),
-		counters: options.counters,
-	};
+  const maxBatchRows = Math.max(1, Math.min(BATCH_ROWS_MAX, options.maxBatchRows));
+  // Without batching each request has a slab of its own: as many as may queue, and as run or wait to be fetched.
+  const wanted = maxBatchRows === 1 ? options.maxRows + 2 * options.instanceSlots + 16 : 256;
+  return {
+    maxBatchRows,
+    slabs: Math.max(16, Math.min(SLABS_MAX, wanted)),
+    claimsPerSlab: Math.min(CLAIMS_MAX, maxBatchRows),
+    blocks: Math.max(1, Math.ceil(options.maxBytes / CHUNK_BYTES)) * CHUNK_BLOCKS,
+    ingressSlots: Math.min(INGRESS_MAX, options.ingressSlots),
+    instanceSlots: Math.min(INSTANCES_MAX, options.instanceSlots),
+    counters: options.counters,
+  };
 }
 
 /** Byte offsets of the regions and sizes; see the file header. */
 export interface Geometry extends QueueShape {
-	readonly ingressLines: number;
-	readonly instanceLines: number;
-	readonly slabWords: number;
-	readonly slabSeqs: number;
-	readonly slabGenerations: number;
-	readonly slabHashes: number;
-	readonly slabDescriptors: number;
-	readonly claimWords: number;
-	readonly claimDetails: number;
-	readonly blockOwners: number;
-	readonly chunkFlags: number;
-	readonly counterBlocks: number;
-	readonly blockArea: number;
-	readonly totalBytes: number;
+  readonly ingressLines: number;
+  readonly instanceLines: number;
+  readonly slabWords: number;
+  readonly slabSeqs: number;
+  readonly slabGenerations: number;
+  readonly slabHashes: number;
+  readonly slabDescriptors: number;
+  readonly claimWords: number;
+  readonly claimDetails: number;
+  readonly blockOwners: number;
+  readonly chunkFlags: number;
+  readonly counterBlocks: number;
+  readonly blockArea: number;
+  readonly totalBytes: number;
 }
 
 /** Words of the header line. */
@@ -119,72 +108,64 @@ export const SLAB_DONE_AT = 11;
 export const CLAIM_DETAIL_BYTES = 32;
 
 function align(bytes: number, to = LINE_BYTES): number {
-	return Math.ceil(bytes / to) * to;
+  return Math.ceil(bytes / to) * to;
 }
 
 export function geometryOf(shape: QueueShape): Geometry {
-	let at = HEADER_BYTES;
-	const take = (bytes: number): number => {
-		const start = at;
-		at = align(at + bytes);
-		return start;
-	};
-	const ingressLines = take(shape.ingressSlots * LINE_BYTES);
-	const instanceLines = take(shape.instanceSlots * LINE_BYTES);
-	const slabWords = take(shape.slabs * 4);
-	const slabSeqs = take(shape.slabs * 4);
-	const slabGenerations = take(shape.slabs * 4);
-	const slabHashes = take(shape.slabs * 4);
-	const slabDescriptors = take(shape.slabs * DESCRIPTOR_BYTES);
-	const claimWords = take(shape.slabs * shape.claimsPerSlab * 4);
-	const claimDetails = take(
-		shape.slabs * shape.claimsPerSlab * CLAIM_DETAIL_BYTES,
-	);
-	const blockOwners = take(shape.blocks * 4);
-	const chunkFlags = take((shape.blocks / CHUNK_BLOCKS) * 4);
-	const counterBlocks = take(
-		(shape.ingressSlots + shape.instanceSlots) * align(shape.counters * 8),
-	);
-	const blockArea = align(at, BLOCK_BYTES);
-	return {
-		...shape,
-		ingressLines,
-		instanceLines,
-		slabWords,
-		slabSeqs,
-		slabGenerations,
-		slabHashes,
-		slabDescriptors,
-		claimWords,
-		claimDetails,
-		blockOwners,
-		chunkFlags,
-		counterBlocks,
-		blockArea,
-		totalBytes: blockArea + shape.blocks * BLOCK_BYTES,
-	};
+  let at = HEADER_BYTES;
+  const take = (bytes: number): number => {
+    const start = at;
+    at = align(at + bytes);
+    return start;
+  };
+  const ingressLines = take(shape.ingressSlots * LINE_BYTES);
+  const instanceLines = take(shape.instanceSlots * LINE_BYTES);
+  const slabWords = take(shape.slabs * 4);
+  const slabSeqs = take(shape.slabs * 4);
+  const slabGenerations = take(shape.slabs * 4);
+  const slabHashes = take(shape.slabs * 4);
+  const slabDescriptors = take(shape.slabs * DESCRIPTOR_BYTES);
+  const claimWords = take(shape.slabs * shape.claimsPerSlab * 4);
+  const claimDetails = take(shape.slabs * shape.claimsPerSlab * CLAIM_DETAIL_BYTES);
+  const blockOwners = take(shape.blocks * 4);
+  const chunkFlags = take((shape.blocks / CHUNK_BLOCKS) * 4);
+  const counterBlocks = take((shape.ingressSlots + shape.instanceSlots) * align(shape.counters * 8));
+  const blockArea = align(at, BLOCK_BYTES);
+  return {
+    ...shape,
+    ingressLines,
+    instanceLines,
+    slabWords,
+    slabSeqs,
+    slabGenerations,
+    slabHashes,
+    slabDescriptors,
+    claimWords,
+    claimDetails,
+    blockOwners,
+    chunkFlags,
+    counterBlocks,
+    blockArea,
+    totalBytes: blockArea + shape.blocks * BLOCK_BYTES,
+  };
 }
 
 /** Byte offset of the counters of a slot: ingress slots first, then instance slots. */
-export function counterOffset(
-	geometry: Geometry,
-	slot: { ingress: number } | { instance: number },
-): number {
-	const index =
-		"ingress" in slot ? slot.ingress : geometry.ingressSlots + slot.instance;
-	return geometry.counterBlocks + index * align(geometry.counters * 8);
+export function counterOffset(geometry: Geometry, slot: { ingress: number } | { instance: number }): number {
+  const index = 'ingress' in slot ? slot.ingress : geometry.ingressSlots + slot.instance;
+  return geometry.counterBlocks + index * align(geometry.counters * 8);
 }
 
 /** The words written at the start of a segment, by which an attaching process checks that both sides agree. */
 export function headerWords(shape: QueueShape): Int32Array {
-	return Int32Array.of(
-		SEGMENT_MAGIC,
-		shape.maxBatchRows,
-		shape.slabs,
-		shape.claimsPerSlab,
-		shape.blocks,
-		shape.ingressSlots,
-		shape.instanceSlots,
-		shape.counters,
-	);
+  return Int32Array.of(
+    SEGMENT_MAGIC,
+    shape.maxBatchRows,
+    shape.slabs,
+    shape.claimsPerSlab,
+    shape.blocks,
+    shape.ingressSlots,
+    shape.instanceSlots,
+    shape.counters,
+  );
 }

@@ -7,98 +7,98 @@
  *
  * Per request nothing is allocated here but the Claim itself.
  */
-import { nowUs } from "../system/clock.ts";
-import { type Doorbells, wakeInstance } from "./bells.ts";
+import { nowUs } from '../system/clock.ts';
+import { type Doorbells, wakeInstance } from './bells.ts';
 import {
-	BLOCK_BYTES,
-	HEADER_OPEN_SEQ,
-	INGRESS_QUEUED_ROWS,
-	INGRESS_WAITING,
-	SLAB_ATTEMPTS,
-	SLAB_BLOCKS,
-	SLAB_CAPACITY_ROWS,
-	SLAB_CLAIMS,
-	SLAB_DONE_AT,
-	SLAB_FIRST_BLOCK,
-	SLAB_HEAP_BYTES,
-	SLAB_HEAP_USED,
-	SLAB_OPENED_AT,
-	SLAB_RESULT_BLOCKS,
-	SLAB_RESULT_FIRST,
-	SLAB_RESULT_SCATTERED,
-	SLAB_ROWS,
-	SLAB_RUN_AT,
-} from "./geometry.ts";
-import type { Placement, SlabLayout } from "./layout.ts";
-import { freeIfDone } from "./release.ts";
-import type { ResultReader } from "./result.ts";
-import type { Segment } from "./segment.ts";
+  BLOCK_BYTES,
+  HEADER_OPEN_SEQ,
+  INGRESS_QUEUED_ROWS,
+  INGRESS_WAITING,
+  SLAB_ATTEMPTS,
+  SLAB_BLOCKS,
+  SLAB_CAPACITY_ROWS,
+  SLAB_CLAIMS,
+  SLAB_DONE_AT,
+  SLAB_FIRST_BLOCK,
+  SLAB_HEAP_BYTES,
+  SLAB_HEAP_USED,
+  SLAB_OPENED_AT,
+  SLAB_RESULT_BLOCKS,
+  SLAB_RESULT_FIRST,
+  SLAB_RESULT_SCATTERED,
+  SLAB_ROWS,
+  SLAB_RUN_AT,
+} from './geometry.ts';
+import type { Placement, SlabLayout } from './layout.ts';
+import { freeIfDone } from './release.ts';
+import type { ResultReader } from './result.ts';
+import type { Segment } from './segment.ts';
 import {
-	CLAIM_CLAIMED,
-	CLAIM_READY,
-	CLAIM_RELEASED,
-	claimEmpty,
-	claimHasGeneration,
-	claimMoved,
-	claimRows,
-	claimState,
-	claimWord,
-	ingressOwner,
-	SLAB_DONE,
-	SLAB_FILLING,
-	SLAB_FREE,
-	SLAB_OPEN,
-	slabHasGeneration,
-	slabMoved,
-	slabState,
-	slabWord,
-} from "./states.ts";
+  CLAIM_CLAIMED,
+  CLAIM_READY,
+  CLAIM_RELEASED,
+  claimEmpty,
+  claimHasGeneration,
+  claimMoved,
+  claimRows,
+  claimState,
+  claimWord,
+  ingressOwner,
+  SLAB_DONE,
+  SLAB_FILLING,
+  SLAB_FREE,
+  SLAB_OPEN,
+  slabHasGeneration,
+  slabMoved,
+  slabState,
+  slabWord,
+} from './states.ts';
 
 /** Rows of one request inside a slab. `owner` is whatever the caller wants back with the result. */
 export interface Claim<T> {
-	readonly owner: T;
-	readonly layout: SlabLayout;
-	readonly placement: Placement;
-	readonly slab: number;
-	readonly generation: number;
-	readonly index: number;
-	readonly firstRow: number;
-	readonly rows: number;
-	released: boolean;
+  readonly owner: T;
+  readonly layout: SlabLayout;
+  readonly placement: Placement;
+  readonly slab: number;
+  readonly generation: number;
+  readonly index: number;
+  readonly firstRow: number;
+  readonly rows: number;
+  released: boolean;
 }
 
 /** Where a producer last put rows of a layout, and what it knows of the claims there. */
 interface Hint {
-	slab: number;
-	generation: number;
-	word: number;
-	nextClaim: number;
-	rowsBefore: number;
-	placement: Placement;
+  slab: number;
+  generation: number;
+  word: number;
+  nextClaim: number;
+  rowsBefore: number;
+  placement: Placement;
 }
 
 interface PendingSlab<T> {
-	readonly slab: number;
-	readonly generation: number;
-	/** Word while OPEN and when DONE, precomputed. */
-	readonly openWord: number;
-	readonly doneWord: number;
-	readonly claims: Claim<T>[];
-	rows: number;
-	sealedSeen: boolean;
+  readonly slab: number;
+  readonly generation: number;
+  /** Word while OPEN and when DONE, precomputed. */
+  readonly openWord: number;
+  readonly doneWord: number;
+  readonly claims: Claim<T>[];
+  rows: number;
+  sealedSeen: boolean;
 }
 
 interface Waiting<T> {
-	readonly owner: T;
-	readonly layout: SlabLayout;
-	readonly inputs: readonly Uint8Array[];
-	readonly rows: number;
-	readonly deadlineUs: number;
+  readonly owner: T;
+  readonly layout: SlabLayout;
+  readonly inputs: readonly Uint8Array[];
+  readonly rows: number;
+  readonly deadlineUs: number;
 }
 
 export interface ProducerLimits {
-	/** Rows that may queue (not yet taken by an instance) over all ingress processes. */
-	readonly maxRows: number;
+  /** Rows that may queue (not yet taken by an instance) over all ingress processes. */
+  readonly maxRows: number;
 }
 
 /** Share of the blocks that results always find free: producers stop at the rest. */
@@ -107,665 +107,511 @@ const SLAB_TARGET_MAX_BYTES = 16 * 1024 * 1024;
 const HEAP_DEFAULT_BYTES = 64 * 1024;
 
 export class Producer<T> {
-	readonly #segment: Segment;
-	readonly #slot: number;
-	readonly #owner: number;
-	readonly #bells: Doorbells;
-	readonly #limits: ProducerLimits;
-	readonly #blockLimit: number;
-	readonly #slabTargetBytes: number;
-	readonly #hints = new Map<SlabLayout, Hint>();
-	#lastLayout: SlabLayout | undefined;
-	#lastHint: Hint | undefined;
-	readonly #pending: PendingSlab<T>[] = [];
-	#waiting: Waiting<T>[] = [];
-	#queuedRows = 0;
+  readonly #segment: Segment;
+  readonly #slot: number;
+  readonly #owner: number;
+  readonly #bells: Doorbells;
+  readonly #limits: ProducerLimits;
+  readonly #blockLimit: number;
+  readonly #slabTargetBytes: number;
+  readonly #hints = new Map<SlabLayout, Hint>();
+  #lastLayout: SlabLayout | undefined;
+  #lastHint: Hint | undefined;
+  readonly #pending: PendingSlab<T>[] = [];
+  #waiting: Waiting<T>[] = [];
+  #queuedRows = 0;
 
-	constructor(
-		segment: Segment,
-		slot: number,
-		bells: Doorbells,
-		limits: ProducerLimits,
-	) {
-		this.#segment = segment;
-		this.#slot = slot;
-		this.#owner = ingressOwner(slot);
-		this.#bells = bells;
-		this.#limits = limits;
-		const { blocks } = segment.geometry;
-		this.#blockLimit = Math.max(1, blocks - Math.ceil(blocks * RESULT_SHARE));
-		this.#slabTargetBytes = Math.min(
-			SLAB_TARGET_MAX_BYTES,
-			Math.max(BLOCK_BYTES, (this.#blockLimit * BLOCK_BYTES) / 8),
-		);
-		Atomics.store(
-			segment.i32,
-			segment.ingressLine(slot) + INGRESS_QUEUED_ROWS,
-			0,
-		);
-		Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_WAITING, 0);
-	}
+  constructor(segment: Segment, slot: number, bells: Doorbells, limits: ProducerLimits) {
+    this.#segment = segment;
+    this.#slot = slot;
+    this.#owner = ingressOwner(slot);
+    this.#bells = bells;
+    this.#limits = limits;
+    const { blocks } = segment.geometry;
+    this.#blockLimit = Math.max(1, blocks - Math.ceil(blocks * RESULT_SHARE));
+    this.#slabTargetBytes = Math.min(
+      SLAB_TARGET_MAX_BYTES,
+      Math.max(BLOCK_BYTES, (this.#blockLimit * BLOCK_BYTES) / 8),
+    );
+    Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_QUEUED_ROWS, 0);
+    Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_WAITING, 0);
+  }
 
-	/** Slabs with claims of this producer that are not yet all released. */
-	get pendingSlabs(): number {
-		return this.#pending.length;
-	}
+  /** Slabs with claims of this producer that are not yet all released. */
+  get pendingSlabs(): number {
+    return this.#pending.length;
+  }
 
-	/** Requests that wait for space. */
-	get waitingRequests(): number {
-		return this.#waiting.length;
-	}
+  /** Requests that wait for space. */
+  get waitingRequests(): number {
+    return this.#waiting.length;
+  }
 
-	/** Bytes that one request with this layout needs at least; more than `capacityBytes` can never be placed. */
-	requestBytes(
-		layout: SlabLayout,
-		rows: number,
-		inputs: readonly Uint8Array[],
-	): number {
-		return this.#placementFor(layout, rows, heapNeed(layout, inputs))
-			.totalBytes;
-	}
+  /** Bytes that one request with this layout needs at least; more than `capacityBytes` can never be placed. */
+  requestBytes(layout: SlabLayout, rows: number, inputs: readonly Uint8Array[]): number {
+    return this.#placementFor(layout, rows, heapNeed(layout, inputs)).totalBytes;
+  }
 
-	get capacityBytes(): number {
-		return this.#blockLimit * BLOCK_BYTES;
-	}
+  get capacityBytes(): number {
+    return this.#blockLimit * BLOCK_BYTES;
+  }
 
-	/**
-	 * Whether `rows` more rows may queue now. When true they are counted, and have to be given to place() next.
-	 */
-	admit(rows: number): boolean {
-		const { i32 } = this.#segment;
-		const line = this.#segment.ingressLine(this.#slot) + INGRESS_QUEUED_ROWS;
-		Atomics.store(i32, line, this.#queuedRows + rows);
-		if (this.#totalQueued() > this.#limits.maxRows) {
-			this.#refreshQueued();
-			Atomics.store(i32, line, this.#queuedRows + rows);
-			if (this.#totalQueued() > this.#limits.maxRows) {
-				Atomics.store(i32, line, this.#queuedRows);
-				return false;
-			}
-		}
-		this.#queuedRows += rows;
-		return true;
-	}
+  /**
+   * Whether `rows` more rows may queue now. When true they are counted, and have to be given to place() next.
+   */
+  admit(rows: number): boolean {
+    const { i32 } = this.#segment;
+    const line = this.#segment.ingressLine(this.#slot) + INGRESS_QUEUED_ROWS;
+    Atomics.store(i32, line, this.#queuedRows + rows);
+    if (this.#totalQueued() > this.#limits.maxRows) {
+      this.#refreshQueued();
+      Atomics.store(i32, line, this.#queuedRows + rows);
+      if (this.#totalQueued() > this.#limits.maxRows) {
+        Atomics.store(i32, line, this.#queuedRows);
+        return false;
+      }
+    }
+    this.#queuedRows += rows;
+    return true;
+  }
 
-	#totalQueued(): number {
-		let total = 0;
-		for (let slot = 0; slot < this.#segment.geometry.ingressSlots; slot++) {
-			total += Atomics.load(
-				this.#segment.i32,
-				this.#segment.ingressLine(slot) + INGRESS_QUEUED_ROWS,
-			);
-		}
-		return total;
-	}
+  #totalQueued(): number {
+    let total = 0;
+    for (let slot = 0; slot < this.#segment.geometry.ingressSlots; slot++) {
+      total += Atomics.load(this.#segment.i32, this.#segment.ingressLine(slot) + INGRESS_QUEUED_ROWS);
+    }
+    return total;
+  }
 
-	#refreshQueued(): void {
-		for (const pending of this.#pending) this.#noteSealed(pending);
-	}
+  #refreshQueued(): void {
+    for (const pending of this.#pending) this.#noteSealed(pending);
+  }
 
-	#noteSealed(pending: PendingSlab<T>): void {
-		if (pending.sealedSeen) return;
-		if (
-			Atomics.load(
-				this.#segment.i32,
-				this.#segment.slabWords + pending.slab,
-			) === pending.openWord
-		)
-			return;
-		pending.sealedSeen = true;
-		this.#queuedRows -= pending.rows;
-	}
+  #noteSealed(pending: PendingSlab<T>): void {
+    if (pending.sealedSeen) return;
+    if (Atomics.load(this.#segment.i32, this.#segment.slabWords + pending.slab) === pending.openWord) return;
+    pending.sealedSeen = true;
+    this.#queuedRows -= pending.rows;
+  }
 
-	#publishQueued(): void {
-		Atomics.store(
-			this.#segment.i32,
-			this.#segment.ingressLine(this.#slot) + INGRESS_QUEUED_ROWS,
-			this.#queuedRows,
-		);
-	}
+  #publishQueued(): void {
+    Atomics.store(this.#segment.i32, this.#segment.ingressLine(this.#slot) + INGRESS_QUEUED_ROWS, this.#queuedRows);
+  }
 
-	/**
-	 * Puts an admitted request into the queue: into a slab now, or behind those that wait for space.
-	 *
-	 * `inputs` are copied before this returns, unless the request has to wait; then they are kept.
-	 *
-	 * @param deadlineUs absolute, on the monotonic clock; 0 for none.
-	 * @returns the claim, or undefined when the request waits (its claim comes with the result).
-	 */
-	place(
-		owner: T,
-		layout: SlabLayout,
-		rows: number,
-		inputs: readonly Uint8Array[],
-		deadlineUs: number,
-	): Claim<T> | undefined {
-		if (this.#waiting.length === 0) {
-			const claim = this.#tryPlace(owner, layout, rows, inputs, deadlineUs);
-			if (claim !== undefined) return claim;
-		}
-		this.#waiting.push({ owner, layout, inputs, rows, deadlineUs });
-		Atomics.store(
-			this.#segment.i32,
-			this.#segment.ingressLine(this.#slot) + INGRESS_WAITING,
-			1,
-		);
-		// Space may have come free between the attempt and the flag.
-		if (this.#waiting.length === 1) this.#placeWaiting();
-		return undefined;
-	}
+  /**
+   * Puts an admitted request into the queue: into a slab now, or behind those that wait for space.
+   *
+   * `inputs` are copied before this returns, unless the request has to wait; then they are kept.
+   *
+   * @param deadlineUs absolute, on the monotonic clock; 0 for none.
+   * @returns the claim, or undefined when the request waits (its claim comes with the result).
+   */
+  place(
+    owner: T,
+    layout: SlabLayout,
+    rows: number,
+    inputs: readonly Uint8Array[],
+    deadlineUs: number,
+  ): Claim<T> | undefined {
+    if (this.#waiting.length === 0) {
+      const claim = this.#tryPlace(owner, layout, rows, inputs, deadlineUs);
+      if (claim !== undefined) return claim;
+    }
+    this.#waiting.push({ owner, layout, inputs, rows, deadlineUs });
+    Atomics.store(this.#segment.i32, this.#segment.ingressLine(this.#slot) + INGRESS_WAITING, 1);
+    // Space may have come free between the attempt and the flag.
+    if (this.#waiting.length === 1) this.#placeWaiting();
+    return undefined;
+  }
 
-	#placeWaiting(): void {
-		let placed = 0;
-		for (const request of this.#waiting) {
-			const claim = this.#tryPlace(
-				request.owner,
-				request.layout,
-				request.rows,
-				request.inputs,
-				request.deadlineUs,
-			);
-			if (claim === undefined) break;
-			placed++;
-		}
-		if (placed > 0) this.#waiting.splice(0, placed);
-		if (this.#waiting.length === 0) {
-			Atomics.store(
-				this.#segment.i32,
-				this.#segment.ingressLine(this.#slot) + INGRESS_WAITING,
-				0,
-			);
-		}
-	}
+  #placeWaiting(): void {
+    let placed = 0;
+    for (const request of this.#waiting) {
+      const claim = this.#tryPlace(request.owner, request.layout, request.rows, request.inputs, request.deadlineUs);
+      if (claim === undefined) break;
+      placed++;
+    }
+    if (placed > 0) this.#waiting.splice(0, placed);
+    if (this.#waiting.length === 0) {
+      Atomics.store(this.#segment.i32, this.#segment.ingressLine(this.#slot) + INGRESS_WAITING, 0);
+    }
+  }
 
-	/** Takes a request out that still waits for space. Returns false when it is not among them. */
-	dropWaiting(owner: T): boolean {
-		const at = this.#waiting.findIndex((request) => request.owner === owner);
-		if (at < 0) return false;
-		this.#queuedRows -= this.#waiting[at]!.rows;
-		this.#waiting.splice(at, 1);
-		this.#publishQueued();
-		return true;
-	}
+  /** Takes a request out that still waits for space. Returns false when it is not among them. */
+  dropWaiting(owner: T): boolean {
+    const at = this.#waiting.findIndex((request) => request.owner === owner);
+    if (at < 0) return false;
+    this.#queuedRows -= this.#waiting[at]!.rows;
+    this.#waiting.splice(at, 1);
+    this.#publishQueued();
+    return true;
+  }
 
-	#placementFor(
-		layout: SlabLayout,
-		rows: number,
-		heapBytes: number,
-	): Placement {
-		let capacity = 1;
-		if (!layout.whole) {
-			const fitting =
-				layout.rowBytes === 0
-					? this.#segment.geometry.maxBatchRows
-					: Math.floor(this.#slabTargetBytes / layout.rowBytes);
-			capacity = Math.min(
-				this.#segment.geometry.maxBatchRows,
-				Math.max(rows, fitting),
-			);
-		}
-		let heap = 0;
-		if (layout.bytesInputs.length > 0) {
-			// Powers of two keep the number of different placements small.
-			const wanted = layout.whole
-				? heapBytes
-				: Math.max(HEAP_DEFAULT_BYTES, 2 * heapBytes);
-			heap = Math.min(
-				2 ** Math.ceil(Math.log2(Math.max(64, wanted))),
-				Math.max(wanted, this.#slabTargetBytes),
-			);
-			if (heapBytes > this.#slabTargetBytes)
-				heap = Math.ceil(heapBytes / BLOCK_BYTES) * BLOCK_BYTES;
-		}
-		return layout.place(capacity, heap);
-	}
+  #placementFor(layout: SlabLayout, rows: number, heapBytes: number): Placement {
+    let capacity = 1;
+    if (!layout.whole) {
+      const fitting =
+        layout.rowBytes === 0
+          ? this.#segment.geometry.maxBatchRows
+          : Math.floor(this.#slabTargetBytes / layout.rowBytes);
+      capacity = Math.min(this.#segment.geometry.maxBatchRows, Math.max(rows, fitting));
+    }
+    let heap = 0;
+    if (layout.bytesInputs.length > 0) {
+      // Powers of two keep the number of different placements small.
+      const wanted = layout.whole ? heapBytes : Math.max(HEAP_DEFAULT_BYTES, 2 * heapBytes);
+      heap = Math.min(2 ** Math.ceil(Math.log2(Math.max(64, wanted))), Math.max(wanted, this.#slabTargetBytes));
+      if (heapBytes > this.#slabTargetBytes) heap = Math.ceil(heapBytes / BLOCK_BYTES) * BLOCK_BYTES;
+    }
+    return layout.place(capacity, heap);
+  }
 
-	#tryPlace(
-		owner: T,
-		layout: SlabLayout,
-		rows: number,
-		inputs: readonly Uint8Array[],
-		deadlineUs: number,
-	): Claim<T> | undefined {
-		const heapBytes = heapNeed(layout, inputs);
-		if (!layout.whole) {
-			let hint =
-				this.#lastLayout === layout ? this.#lastHint : this.#hints.get(layout);
-			if (hint === undefined) hint = this.#findOpen(layout);
-			while (hint !== undefined) {
-				const claim = this.#join(
-					hint,
-					owner,
-					layout,
-					rows,
-					inputs,
-					heapBytes,
-					deadlineUs,
-				);
-				if (claim !== undefined) {
-					this.#remember(layout, hint);
-					return claim;
-				}
-				this.#forget(layout);
-				hint = this.#findOpen(layout, hint);
-			}
-		}
-		return this.#open(owner, layout, rows, inputs, heapBytes, deadlineUs);
-	}
+  #tryPlace(
+    owner: T,
+    layout: SlabLayout,
+    rows: number,
+    inputs: readonly Uint8Array[],
+    deadlineUs: number,
+  ): Claim<T> | undefined {
+    const heapBytes = heapNeed(layout, inputs);
+    if (!layout.whole) {
+      let hint = this.#lastLayout === layout ? this.#lastHint : this.#hints.get(layout);
+      if (hint === undefined) hint = this.#findOpen(layout);
+      while (hint !== undefined) {
+        const claim = this.#join(hint, owner, layout, rows, inputs, heapBytes, deadlineUs);
+        if (claim !== undefined) {
+          this.#remember(layout, hint);
+          return claim;
+        }
+        this.#forget(layout);
+        hint = this.#findOpen(layout, hint);
+      }
+    }
+    return this.#open(owner, layout, rows, inputs, heapBytes, deadlineUs);
+  }
 
-	#remember(layout: SlabLayout, hint: Hint): void {
-		if (this.#lastHint === hint) return;
-		if (this.#hints.size >= 256) this.#hints.clear();
-		this.#hints.set(layout, hint);
-		this.#lastLayout = layout;
-		this.#lastHint = hint;
-	}
+  #remember(layout: SlabLayout, hint: Hint): void {
+    if (this.#lastHint === hint) return;
+    if (this.#hints.size >= 256) this.#hints.clear();
+    this.#hints.set(layout, hint);
+    this.#lastLayout = layout;
+    this.#lastHint = hint;
+  }
 
-	#forget(layout: SlabLayout): void {
-		this.#hints.delete(layout);
-		if (this.#lastLayout === layout) {
-			this.#lastLayout = undefined;
-			this.#lastHint = undefined;
-		}
-	}
+  #forget(layout: SlabLayout): void {
+    this.#hints.delete(layout);
+    if (this.#lastLayout === layout) {
+      this.#lastLayout = undefined;
+      this.#lastHint = undefined;
+    }
+  }
 
-	/** Claims rows of an open slab. Undefined when it is closed, full, or not what the hint says. */
-	#join(
-		hint: Hint,
-		owner: T,
-		layout: SlabLayout,
-		rows: number,
-		inputs: readonly Uint8Array[],
-		heapBytes: number,
-		deadlineUs: number,
-	): Claim<T> | undefined {
-		const segment = this.#segment;
-		const { i32 } = segment;
-		const { slab, generation, placement } = hint;
-		if (Atomics.load(i32, segment.slabWords + slab) !== hint.word)
-			return undefined;
-		const claims = segment.claimIndex(slab);
-		const empty = claimEmpty(generation);
-		const { claimsPerSlab } = segment.geometry;
-		let heapAt = -1;
-		for (;;) {
-			if (
-				hint.nextClaim >= claimsPerSlab ||
-				hint.rowsBefore + rows > placement.capacityRows
-			)
-				return undefined;
-			const word = Atomics.load(i32, claims + hint.nextClaim);
-			if (!claimHasGeneration(word, generation)) return undefined;
-			if (word !== empty) {
-				const state = claimState(word);
-				if (state < CLAIM_CLAIMED || state > 4) return undefined; // the end marker
-				hint.rowsBefore += claimRows(word);
-				hint.nextClaim++;
-				continue;
-			}
-			if (heapBytes > 0 && heapAt < 0) {
-				heapAt = this.#takeHeap(slab, heapBytes);
-				if (heapAt < 0) return undefined;
-			}
-			const claimed = claimWord(CLAIM_CLAIMED, this.#slot, rows, generation);
-			// Acquires the rows; pairs with the sealer's compareExchange on the same word.
-			if (
-				Atomics.compareExchange(
-					i32,
-					claims + hint.nextClaim,
-					empty,
-					claimed,
-				) !== empty
-			)
-				continue;
-			const index = hint.nextClaim++;
-			const firstRow = hint.rowsBefore;
-			hint.rowsBefore += rows;
-			if (Atomics.load(i32, segment.slabGenerations + slab) !== generation) {
-				// 2^12 generations passed between the look and the claim: not our slab. Nothing has been written.
-				this.#releaseWord(claims + index, claimed);
-				freeIfDone(segment, this.#bells, slab, this.#owner);
-				return undefined;
-			}
-			const claim: Claim<T> = {
-				owner,
-				layout,
-				placement,
-				slab,
-				generation,
-				index,
-				firstRow,
-				rows,
-				released: false,
-			};
-			this.#copy(claim, inputs, heapAt);
-			this.#detail(slab, index, deadlineUs);
-			// Publishes the bytes; pairs with the load in the sealer's wait.
-			if (
-				Atomics.compareExchange(
-					i32,
-					claims + index,
-					claimed,
-					claimMoved(claimed, CLAIM_READY),
-				) !== claimed
-			) {
-				// Stolen while we copied (this process was stopped): the batch runs without us. Give up the rows and go elsewhere.
-				this.#releaseWord(claims + index, Atomics.load(i32, claims + index));
-				freeIfDone(segment, this.#bells, slab, this.#owner);
-				return undefined;
-			}
-			this.#track(claim);
-			wakeInstance(segment);
-			return claim;
-		}
-	}
+  /** Claims rows of an open slab. Undefined when it is closed, full, or not what the hint says. */
+  #join(
+    hint: Hint,
+    owner: T,
+    layout: SlabLayout,
+    rows: number,
+    inputs: readonly Uint8Array[],
+    heapBytes: number,
+    deadlineUs: number,
+  ): Claim<T> | undefined {
+    const segment = this.#segment;
+    const { i32 } = segment;
+    const { slab, generation, placement } = hint;
+    if (Atomics.load(i32, segment.slabWords + slab) !== hint.word) return undefined;
+    const claims = segment.claimIndex(slab);
+    const empty = claimEmpty(generation);
+    const { claimsPerSlab } = segment.geometry;
+    let heapAt = -1;
+    for (;;) {
+      if (hint.nextClaim >= claimsPerSlab || hint.rowsBefore + rows > placement.capacityRows) return undefined;
+      const word = Atomics.load(i32, claims + hint.nextClaim);
+      if (!claimHasGeneration(word, generation)) return undefined;
+      if (word !== empty) {
+        const state = claimState(word);
+        if (state < CLAIM_CLAIMED || state > 4) return undefined; // the end marker
+        hint.rowsBefore += claimRows(word);
+        hint.nextClaim++;
+        continue;
+      }
+      if (heapBytes > 0 && heapAt < 0) {
+        heapAt = this.#takeHeap(slab, heapBytes);
+        if (heapAt < 0) return undefined;
+      }
+      const claimed = claimWord(CLAIM_CLAIMED, this.#slot, rows, generation);
+      // Acquires the rows; pairs with the sealer's compareExchange on the same word.
+      if (Atomics.compareExchange(i32, claims + hint.nextClaim, empty, claimed) !== empty) continue;
+      const index = hint.nextClaim++;
+      const firstRow = hint.rowsBefore;
+      hint.rowsBefore += rows;
+      if (Atomics.load(i32, segment.slabGenerations + slab) !== generation) {
+        // 2^12 generations passed between the look and the claim: not our slab. Nothing has been written.
+        this.#releaseWord(claims + index, claimed);
+        freeIfDone(segment, this.#bells, slab, this.#owner);
+        return undefined;
+      }
+      const claim: Claim<T> = {
+        owner,
+        layout,
+        placement,
+        slab,
+        generation,
+        index,
+        firstRow,
+        rows,
+        released: false,
+      };
+      this.#copy(claim, inputs, heapAt);
+      this.#detail(slab, index, deadlineUs);
+      // Publishes the bytes; pairs with the load in the sealer's wait.
+      if (Atomics.compareExchange(i32, claims + index, claimed, claimMoved(claimed, CLAIM_READY)) !== claimed) {
+        // Stolen while we copied (this process was stopped): the batch runs without us. Give up the rows and go elsewhere.
+        this.#releaseWord(claims + index, Atomics.load(i32, claims + index));
+        freeIfDone(segment, this.#bells, slab, this.#owner);
+        return undefined;
+      }
+      this.#track(claim);
+      wakeInstance(segment);
+      return claim;
+    }
+  }
 
-	/** Looks for a slab of this key that another producer opened, or an older one of ours. */
-	#findOpen(layout: SlabLayout, not?: Hint): Hint | undefined {
-		const segment = this.#segment;
-		const { i32 } = segment;
-		for (let slab = 0; slab < segment.geometry.slabs; slab++) {
-			const word = Atomics.load(i32, segment.slabWords + slab);
-			if (
-				slabState(word) !== SLAB_OPEN ||
-				Atomics.load(i32, segment.slabHashes + slab) !== layout.hash
-			)
-				continue;
-			const generation = Atomics.load(i32, segment.slabGenerations + slab);
-			if (!slabHasGeneration(word, generation)) continue;
-			if (not !== undefined && slab <= not.slab) continue;
-			const descriptor = segment.descriptor(slab);
-			const placement = layout.place(
-				i32[descriptor + SLAB_CAPACITY_ROWS]!,
-				i32[descriptor + SLAB_HEAP_BYTES]!,
-			);
-			const first = i32[descriptor + SLAB_FIRST_BLOCK]!;
-			if (first < 0 || first + placement.blocks > segment.geometry.blocks)
-				continue;
-			const at = segment.blockOffset(first);
-			let same = true;
-			for (let n = 0; n < layout.key.length && same; n++)
-				same = segment.u8[at + n] === layout.key[n];
-			// Still the slab we have read all this from?
-			if (!same || Atomics.load(i32, segment.slabWords + slab) !== word)
-				continue;
-			return { slab, generation, word, nextClaim: 0, rowsBefore: 0, placement };
-		}
-		return undefined;
-	}
+  /** Looks for a slab of this key that another producer opened, or an older one of ours. */
+  #findOpen(layout: SlabLayout, not?: Hint): Hint | undefined {
+    const segment = this.#segment;
+    const { i32 } = segment;
+    for (let slab = 0; slab < segment.geometry.slabs; slab++) {
+      const word = Atomics.load(i32, segment.slabWords + slab);
+      if (slabState(word) !== SLAB_OPEN || Atomics.load(i32, segment.slabHashes + slab) !== layout.hash) continue;
+      const generation = Atomics.load(i32, segment.slabGenerations + slab);
+      if (!slabHasGeneration(word, generation)) continue;
+      if (not !== undefined && slab <= not.slab) continue;
+      const descriptor = segment.descriptor(slab);
+      const placement = layout.place(i32[descriptor + SLAB_CAPACITY_ROWS]!, i32[descriptor + SLAB_HEAP_BYTES]!);
+      const first = i32[descriptor + SLAB_FIRST_BLOCK]!;
+      if (first < 0 || first + placement.blocks > segment.geometry.blocks) continue;
+      const at = segment.blockOffset(first);
+      let same = true;
+      for (let n = 0; n < layout.key.length && same; n++) same = segment.u8[at + n] === layout.key[n];
+      // Still the slab we have read all this from?
+      if (!same || Atomics.load(i32, segment.slabWords + slab) !== word) continue;
+      return { slab, generation, word, nextClaim: 0, rowsBefore: 0, placement };
+    }
+    return undefined;
+  }
 
-	/** Opens a new slab with this request as its first claim. Undefined when there is no space. */
-	#open(
-		owner: T,
-		layout: SlabLayout,
-		rows: number,
-		inputs: readonly Uint8Array[],
-		heapBytes: number,
-		deadlineUs: number,
-	): Claim<T> | undefined {
-		const segment = this.#segment;
-		const { i32, f64 } = segment;
-		const slab = this.#takeFreeSlab();
-		if (slab < 0) return undefined;
-		const word = segment.slabWords + slab;
-		const placement = this.#placementFor(layout, rows, heapBytes);
-		const first = segment.allocate(
-			slab,
-			placement.blocks,
-			this.#blockLimit,
-			false,
-		);
-		const generation = (i32[segment.slabGenerations + slab]! + 1) | 0;
-		Atomics.store(i32, segment.slabGenerations + slab, generation);
-		if (first < 0) {
-			Atomics.store(i32, word, slabWord(SLAB_FREE, 0, generation));
-			return undefined;
-		}
-		const descriptor = segment.descriptor(slab);
-		i32[descriptor + SLAB_CAPACITY_ROWS] = placement.capacityRows;
-		i32[descriptor + SLAB_FIRST_BLOCK] = first;
-		i32[descriptor + SLAB_BLOCKS] = placement.blocks;
-		i32[descriptor + SLAB_RESULT_FIRST] = 0;
-		i32[descriptor + SLAB_RESULT_BLOCKS] = 0;
-		i32[descriptor + SLAB_RESULT_SCATTERED] = 0;
-		i32[descriptor + SLAB_ATTEMPTS] = 0;
-		i32[descriptor + SLAB_HEAP_USED] = heapBytes;
-		i32[descriptor + SLAB_HEAP_BYTES] = placement.heapBytes;
-		i32[descriptor + SLAB_ROWS] = 0;
-		i32[descriptor + SLAB_CLAIMS] = 0;
-		i32[segment.slabHashes + slab] = layout.hash;
-		const times = segment.descriptorF64(slab);
-		f64[times + SLAB_OPENED_AT] = nowUs();
-		f64[times + SLAB_RUN_AT] = 0;
-		f64[times + SLAB_DONE_AT] = 0;
-		segment.u8.set(layout.key, segment.blockOffset(first));
-		const claims = segment.claimIndex(slab);
-		i32.fill(
-			claimEmpty(generation),
-			claims + 1,
-			claims + segment.geometry.claimsPerSlab,
-		);
-		// Statuses are cleared here and not by each claim: the supervisor may answer a slab while a claim is still being copied.
-		i32.fill(
-			0,
-			segment.claimDetail(slab, 0) / 4,
-			segment.claimDetail(slab, segment.geometry.claimsPerSlab) / 4,
-		);
-		const claim: Claim<T> = {
-			owner,
-			layout,
-			placement,
-			slab,
-			generation,
-			index: 0,
-			firstRow: 0,
-			rows,
-			released: false,
-		};
-		this.#copy(claim, inputs, 0);
-		this.#detail(slab, 0, deadlineUs);
-		Atomics.store(
-			i32,
-			claims,
-			claimWord(CLAIM_READY, this.#slot, rows, generation),
-		);
-		Atomics.store(
-			i32,
-			segment.slabSeqs + slab,
-			Atomics.add(i32, HEADER_OPEN_SEQ, 1),
-		);
-		const openWord = slabWord(SLAB_OPEN, 0, generation);
-		// Publishes all of the above; pairs with the loads in seal() and findOpen().
-		Atomics.store(i32, word, openWord);
-		if (!layout.whole) {
-			this.#remember(layout, {
-				slab,
-				generation,
-				word: openWord,
-				nextClaim: 1,
-				rowsBefore: rows,
-				placement,
-			});
-		}
-		this.#track(claim);
-		wakeInstance(segment);
-		return claim;
-	}
+  /** Opens a new slab with this request as its first claim. Undefined when there is no space. */
+  #open(
+    owner: T,
+    layout: SlabLayout,
+    rows: number,
+    inputs: readonly Uint8Array[],
+    heapBytes: number,
+    deadlineUs: number,
+  ): Claim<T> | undefined {
+    const segment = this.#segment;
+    const { i32, f64 } = segment;
+    const slab = this.#takeFreeSlab();
+    if (slab < 0) return undefined;
+    const word = segment.slabWords + slab;
+    const placement = this.#placementFor(layout, rows, heapBytes);
+    const first = segment.allocate(slab, placement.blocks, this.#blockLimit, false);
+    const generation = (i32[segment.slabGenerations + slab]! + 1) | 0;
+    Atomics.store(i32, segment.slabGenerations + slab, generation);
+    if (first < 0) {
+      Atomics.store(i32, word, slabWord(SLAB_FREE, 0, generation));
+      return undefined;
+    }
+    const descriptor = segment.descriptor(slab);
+    i32[descriptor + SLAB_CAPACITY_ROWS] = placement.capacityRows;
+    i32[descriptor + SLAB_FIRST_BLOCK] = first;
+    i32[descriptor + SLAB_BLOCKS] = placement.blocks;
+    i32[descriptor + SLAB_RESULT_FIRST] = 0;
+    i32[descriptor + SLAB_RESULT_BLOCKS] = 0;
+    i32[descriptor + SLAB_RESULT_SCATTERED] = 0;
+    i32[descriptor + SLAB_ATTEMPTS] = 0;
+    i32[descriptor + SLAB_HEAP_USED] = heapBytes;
+    i32[descriptor + SLAB_HEAP_BYTES] = placement.heapBytes;
+    i32[descriptor + SLAB_ROWS] = 0;
+    i32[descriptor + SLAB_CLAIMS] = 0;
+    i32[segment.slabHashes + slab] = layout.hash;
+    const times = segment.descriptorF64(slab);
+    f64[times + SLAB_OPENED_AT] = nowUs();
+    f64[times + SLAB_RUN_AT] = 0;
+    f64[times + SLAB_DONE_AT] = 0;
+    segment.u8.set(layout.key, segment.blockOffset(first));
+    const claims = segment.claimIndex(slab);
+    i32.fill(claimEmpty(generation), claims + 1, claims + segment.geometry.claimsPerSlab);
+    // Statuses are cleared here and not by each claim: the supervisor may answer a slab while a claim is still being copied.
+    i32.fill(0, segment.claimDetail(slab, 0) / 4, segment.claimDetail(slab, segment.geometry.claimsPerSlab) / 4);
+    const claim: Claim<T> = {
+      owner,
+      layout,
+      placement,
+      slab,
+      generation,
+      index: 0,
+      firstRow: 0,
+      rows,
+      released: false,
+    };
+    this.#copy(claim, inputs, 0);
+    this.#detail(slab, 0, deadlineUs);
+    Atomics.store(i32, claims, claimWord(CLAIM_READY, this.#slot, rows, generation));
+    Atomics.store(i32, segment.slabSeqs + slab, Atomics.add(i32, HEADER_OPEN_SEQ, 1));
+    const openWord = slabWord(SLAB_OPEN, 0, generation);
+    // Publishes all of the above; pairs with the loads in seal() and findOpen().
+    Atomics.store(i32, word, openWord);
+    if (!layout.whole) {
+      this.#remember(layout, {
+        slab,
+        generation,
+        word: openWord,
+        nextClaim: 1,
+        rowsBefore: rows,
+        placement,
+      });
+    }
+    this.#track(claim);
+    wakeInstance(segment);
+    return claim;
+  }
 
-	#takeFreeSlab(): number {
-		const { i32, slabWords, geometry } = this.#segment;
-		for (let slab = 0; slab < geometry.slabs; slab++) {
-			const word = Atomics.load(i32, slabWords + slab);
-			if (slabState(word) !== SLAB_FREE) continue;
-			if (
-				Atomics.compareExchange(
-					i32,
-					slabWords + slab,
-					word,
-					slabMoved(word, SLAB_FILLING, this.#owner),
-				) === word
-			)
-				return slab;
-		}
-		return -1;
-	}
+  #takeFreeSlab(): number {
+    const { i32, slabWords, geometry } = this.#segment;
+    for (let slab = 0; slab < geometry.slabs; slab++) {
+      const word = Atomics.load(i32, slabWords + slab);
+      if (slabState(word) !== SLAB_FREE) continue;
+      if (Atomics.compareExchange(i32, slabWords + slab, word, slabMoved(word, SLAB_FILLING, this.#owner)) === word)
+        return slab;
+    }
+    return -1;
+  }
 
-	#takeHeap(slab: number, bytes: number): number {
-		const { i32 } = this.#segment;
-		const descriptor = this.#segment.descriptor(slab);
-		for (;;) {
-			const used = Atomics.load(i32, descriptor + SLAB_HEAP_USED);
-			if (used < 0 || used + bytes > i32[descriptor + SLAB_HEAP_BYTES]!)
-				return -1;
-			if (
-				Atomics.compareExchange(
-					i32,
-					descriptor + SLAB_HEAP_USED,
-					used,
-					used + bytes,
-				) === used
-			)
-				return used;
-		}
-	}
+  #takeHeap(slab: number, bytes: number): number {
+    const { i32 } = this.#segment;
+    const descriptor = this.#segment.descriptor(slab);
+    for (;;) {
+      const used = Atomics.load(i32, descriptor + SLAB_HEAP_USED);
+      if (used < 0 || used + bytes > i32[descriptor + SLAB_HEAP_BYTES]!) return -1;
+      if (Atomics.compareExchange(i32, descriptor + SLAB_HEAP_USED, used, used + bytes) === used) return used;
+    }
+  }
 
-	#copy(claim: Claim<T>, inputs: readonly Uint8Array[], heapAt: number): void {
-		const { layout, placement, slab, firstRow } = claim;
-		const segment = this.#segment;
-		const base = segment.blockOffset(
-			segment.i32[segment.descriptor(slab) + SLAB_FIRST_BLOCK]!,
-		);
-		for (let n = 0; n < inputs.length; n++) {
-			const { rowBytes, datatype } = layout.inputs[n]!;
-			if (datatype !== "BYTES")
-				segment.u8.set(
-					inputs[n]!,
-					base + placement.inputs[n]! + firstRow * rowBytes,
-				);
-		}
-		let heap = heapAt;
-		for (let n = 0; n < layout.bytesInputs.length; n++) {
-			const data = inputs[layout.bytesInputs[n]!]!;
-			const reference =
-				(base + placement.heapReferences) / 8 +
-				(claim.index * layout.bytesInputs.length + n) * 2;
-			segment.f64[reference] = Math.max(0, heap);
-			segment.f64[reference + 1] = data.length;
-			segment.u8.set(data, base + placement.heap + heap);
-			heap += data.length;
-		}
-	}
+  #copy(claim: Claim<T>, inputs: readonly Uint8Array[], heapAt: number): void {
+    const { layout, placement, slab, firstRow } = claim;
+    const segment = this.#segment;
+    const base = segment.blockOffset(segment.i32[segment.descriptor(slab) + SLAB_FIRST_BLOCK]!);
+    for (let n = 0; n < inputs.length; n++) {
+      const { rowBytes, datatype } = layout.inputs[n]!;
+      if (datatype !== 'BYTES') segment.u8.set(inputs[n]!, base + placement.inputs[n]! + firstRow * rowBytes);
+    }
+    let heap = heapAt;
+    for (let n = 0; n < layout.bytesInputs.length; n++) {
+      const data = inputs[layout.bytesInputs[n]!]!;
+      const reference = (base + placement.heapReferences) / 8 + (claim.index * layout.bytesInputs.length + n) * 2;
+      segment.f64[reference] = Math.max(0, heap);
+      segment.f64[reference + 1] = data.length;
+      segment.u8.set(data, base + placement.heap + heap);
+      heap += data.length;
+    }
+  }
 
-	#detail(slab: number, index: number, deadlineUs: number): void {
-		this.#segment.f64[this.#segment.claimDetail(slab, index) / 8 + 1] =
-			deadlineUs;
-	}
+  #detail(slab: number, index: number, deadlineUs: number): void {
+    this.#segment.f64[this.#segment.claimDetail(slab, index) / 8 + 1] = deadlineUs;
+  }
 
-	#track(claim: Claim<T>): void {
-		const last = this.#pending[this.#pending.length - 1];
-		let pending =
-			last !== undefined && last.slab === claim.slab
-				? last
-				: this.#pending.find((one) => one.slab === claim.slab);
-		if (pending === undefined || pending.generation !== claim.generation) {
-			const { slab, generation } = claim;
-			pending = {
-				slab,
-				generation,
-				openWord: slabWord(SLAB_OPEN, 0, generation),
-				doneWord: slabWord(SLAB_DONE, 0, generation),
-				claims: [],
-				rows: 0,
-				sealedSeen: false,
-			};
-			this.#pending.push(pending);
-		}
-		pending.claims.push(claim);
-		if (pending.sealedSeen) this.#queuedRows -= claim.rows;
-		else pending.rows += claim.rows;
-	}
+  #track(claim: Claim<T>): void {
+    const last = this.#pending[this.#pending.length - 1];
+    let pending =
+      last !== undefined && last.slab === claim.slab ? last : this.#pending.find((one) => one.slab === claim.slab);
+    if (pending === undefined || pending.generation !== claim.generation) {
+      const { slab, generation } = claim;
+      pending = {
+        slab,
+        generation,
+        openWord: slabWord(SLAB_OPEN, 0, generation),
+        doneWord: slabWord(SLAB_DONE, 0, generation),
+        claims: [],
+        rows: 0,
+        sealedSeen: false,
+      };
+      this.#pending.push(pending);
+    }
+    pending.claims.push(claim);
+    if (pending.sealedSeen) this.#queuedRows -= claim.rows;
+    else pending.rows += claim.rows;
+  }
 
-	/**
-	 * Takes the results that are there. For each claim `deliver` is called once; views it is given are valid only during the call.
-	 * Afterwards the slab is given back, and requests that waited for space are placed.
-	 */
-	poll(
-		reader: ResultReader,
-		deliver: (owner: T, claim: Claim<T>, reader: ResultReader) => void,
-	): void {
-		const { i32, slabWords } = this.#segment;
-		let kept = 0;
-		const pendingCount = this.#pending.length;
-		for (let n = 0; n < pendingCount; n++) {
-			const pending = this.#pending[n]!;
-			// Acquires the results; pairs with the store of DONE in finish().
-			const word = Atomics.load(i32, slabWords + pending.slab);
-			if (word !== pending.doneWord) {
-				this.#noteSealed(pending);
-				// A slab whose claims here were all abandoned may be gone already: freed, or open for another generation.
-				if (
-					!slabHasGeneration(word, pending.generation) ||
-					slabState(word) === SLAB_FREE
-				)
-					continue;
-				this.#pending[kept++] = pending;
-				continue;
-			}
-			if (!pending.sealedSeen) {
-				pending.sealedSeen = true;
-				this.#queuedRows -= pending.rows;
-			}
-			for (const claim of pending.claims) {
-				if (claim.released) continue;
-				claim.released = true;
-				reader.open(claim);
-				try {
-					deliver(claim.owner, claim, reader);
-				} finally {
-					this.#releaseClaim(claim);
-				}
-			}
-			freeIfDone(this.#segment, this.#bells, pending.slab, this.#owner);
-		}
-		// Deliveries may have placed new claims behind those looked at.
-		for (let n = pendingCount; n < this.#pending.length; n++)
-			this.#pending[kept++] = this.#pending[n]!;
-		this.#pending.length = kept;
-		this.#publishQueued();
-		if (this.#waiting.length > 0) this.#placeWaiting();
-	}
+  /**
+   * Takes the results that are there. For each claim `deliver` is called once; views it is given are valid only during the call.
+   * Afterwards the slab is given back, and requests that waited for space are placed.
+   */
+  poll(reader: ResultReader, deliver: (owner: T, claim: Claim<T>, reader: ResultReader) => void): void {
+    const { i32, slabWords } = this.#segment;
+    let kept = 0;
+    const pendingCount = this.#pending.length;
+    for (let n = 0; n < pendingCount; n++) {
+      const pending = this.#pending[n]!;
+      // Acquires the results; pairs with the store of DONE in finish().
+      const word = Atomics.load(i32, slabWords + pending.slab);
+      if (word !== pending.doneWord) {
+        this.#noteSealed(pending);
+        // A slab whose claims here were all abandoned may be gone already: freed, or open for another generation.
+        if (!slabHasGeneration(word, pending.generation) || slabState(word) === SLAB_FREE) continue;
+        this.#pending[kept++] = pending;
+        continue;
+      }
+      if (!pending.sealedSeen) {
+        pending.sealedSeen = true;
+        this.#queuedRows -= pending.rows;
+      }
+      for (const claim of pending.claims) {
+        if (claim.released) continue;
+        claim.released = true;
+        reader.open(claim);
+        try {
+          deliver(claim.owner, claim, reader);
+        } finally {
+          this.#releaseClaim(claim);
+        }
+      }
+      freeIfDone(this.#segment, this.#bells, pending.slab, this.#owner);
+    }
+    // Deliveries may have placed new claims behind those looked at.
+    for (let n = pendingCount; n < this.#pending.length; n++) this.#pending[kept++] = this.#pending[n]!;
+    this.#pending.length = kept;
+    this.#publishQueued();
+    if (this.#waiting.length > 0) this.#placeWaiting();
+  }
 
-	/** Gives rows up whose result nobody wants any more. They may still run; their result is dropped. */
-	abandon(claim: Claim<T>): void {
-		if (claim.released) return;
-		claim.released = true;
-		this.#releaseClaim(claim);
-		freeIfDone(this.#segment, this.#bells, claim.slab, this.#owner);
-	}
+  /** Gives rows up whose result nobody wants any more. They may still run; their result is dropped. */
+  abandon(claim: Claim<T>): void {
+    if (claim.released) return;
+    claim.released = true;
+    this.#releaseClaim(claim);
+    freeIfDone(this.#segment, this.#bells, claim.slab, this.#owner);
+  }
 
-	#releaseClaim(claim: Claim<T>): void {
-		const index = this.#segment.claimIndex(claim.slab) + claim.index;
-		this.#releaseWord(index, Atomics.load(this.#segment.i32, index));
-	}
+  #releaseClaim(claim: Claim<T>): void {
+    const index = this.#segment.claimIndex(claim.slab) + claim.index;
+    this.#releaseWord(index, Atomics.load(this.#segment.i32, index));
+  }
 
-	#releaseWord(index: number, seen: number): void {
-		let word = seen;
-		for (;;) {
-			const before = Atomics.compareExchange(
-				this.#segment.i32,
-				index,
-				word,
-				claimMoved(word, CLAIM_RELEASED),
-			);
-			if (before === word) return;
-			word = before; // CLAIMED became STOLEN meanwhile
-		}
-	}
+  #releaseWord(index: number, seen: number): void {
+    let word = seen;
+    for (;;) {
+      const before = Atomics.compareExchange(this.#segment.i32, index, word, claimMoved(word, CLAIM_RELEASED));
+      if (before === word) return;
+      word = before; // CLAIMED became STOLEN meanwhile
+    }
+  }
 }
 
 /** Bytes of heap that the BYTES inputs of a request need. */
 function heapNeed(layout: SlabLayout, inputs: readonly Uint8Array[]): number {
-	let bytes = 0;
-	for (const position of layout.bytesInputs) bytes += inputs[position]!.length;
-	return bytes;
+  let bytes = 0;
+  for (const position of layout.bytesInputs) bytes += inputs[position]!.length;
+  return bytes;
 }

@@ -3,127 +3,111 @@
  *
  * Called only after the process has been reaped, so it writes no more (rule 5 of states.ts); the others go on meanwhile. Every step is idempotent.
  */
-import { type Doorbells, wakeAllInstances, wakeInstance } from "./bells.ts";
+import { type Doorbells, wakeAllInstances, wakeInstance } from './bells.ts';
 import {
-	INGRESS_QUEUED_ROWS,
-	INGRESS_WAITING,
-	INSTANCE_EXECUTING_SINCE,
-	INSTANCE_SLAB,
-	INSTANCE_SLEEP,
-	INSTANCE_STOP,
-	SLAB_ATTEMPTS,
-	SLAB_BLOCKS,
-	SLAB_FIRST_BLOCK,
-	SLAB_RESULT_BLOCKS,
-	SLAB_RESULT_FIRST,
-	SLAB_RESULT_SCATTERED,
-} from "./geometry.ts";
-import { finishFreeing, freeIfDone } from "./release.ts";
-import { STATUS_WORKER_LOST } from "./result.ts";
-import type { Segment } from "./segment.ts";
+  INGRESS_QUEUED_ROWS,
+  INGRESS_WAITING,
+  INSTANCE_EXECUTING_SINCE,
+  INSTANCE_SLAB,
+  INSTANCE_SLEEP,
+  INSTANCE_STOP,
+  SLAB_ATTEMPTS,
+  SLAB_BLOCKS,
+  SLAB_FIRST_BLOCK,
+  SLAB_RESULT_BLOCKS,
+  SLAB_RESULT_FIRST,
+  SLAB_RESULT_SCATTERED,
+} from './geometry.ts';
+import { finishFreeing, freeIfDone } from './release.ts';
+import { STATUS_WORKER_LOST } from './result.ts';
+import type { Segment } from './segment.ts';
 import {
-	CLAIM_CLAIMED,
-	CLAIM_EMPTY,
-	CLAIM_READY,
-	CLAIM_RELEASED,
-	CLAIM_SEAL,
-	CLAIM_STOLEN,
-	claimEmpty,
-	claimHasGeneration,
-	claimMoved,
-	claimRows,
-	claimSeal,
-	claimSlot,
-	claimState,
-	ingressOwner,
-	instanceOwner,
-	OWNER_SUPERVISOR,
-	SLAB_DONE,
-	SLAB_FILLING,
-	SLAB_FREE,
-	SLAB_FREEING,
-	SLAB_OPEN,
-	SLAB_RUNNING,
-	SLAB_SEALED,
-	slabMoved,
-	slabOwner,
-	slabState,
-	slabWord,
-} from "./states.ts";
+  CLAIM_CLAIMED,
+  CLAIM_EMPTY,
+  CLAIM_READY,
+  CLAIM_RELEASED,
+  CLAIM_SEAL,
+  CLAIM_STOLEN,
+  claimEmpty,
+  claimHasGeneration,
+  claimMoved,
+  claimRows,
+  claimSeal,
+  claimSlot,
+  claimState,
+  ingressOwner,
+  instanceOwner,
+  OWNER_SUPERVISOR,
+  SLAB_DONE,
+  SLAB_FILLING,
+  SLAB_FREE,
+  SLAB_FREEING,
+  SLAB_OPEN,
+  SLAB_RUNNING,
+  SLAB_SEALED,
+  slabMoved,
+  slabOwner,
+  slabState,
+  slabWord,
+} from './states.ts';
 
 /** How often a batch is run again after the death of its instance before its requests are answered WORKER_LOST. */
 export const TAKEOVERS_MAX = 2;
 
 /** Releases everything a dead ingress held. Its clients' connections died with it. */
-export function reclaimIngress(
-	segment: Segment,
-	bells: Doorbells,
-	slot: number,
-): { claims: number; slabs: number } {
-	const { i32, geometry } = segment;
-	const owner = ingressOwner(slot);
-	let claims = 0;
-	let slabs = 0;
-	for (let slab = 0; slab < geometry.slabs; slab++) {
-		const index = segment.slabWords + slab;
-		const word = Atomics.load(i32, index);
-		const state = slabState(word);
-		if (
-			slabOwner(word) === owner &&
-			(state === SLAB_FILLING || state === SLAB_FREEING)
-		) {
-			if (state === SLAB_FREEING) finishFreeing(segment, slab, word);
-			else {
-				segment.releaseAllBlocks(slab);
-				const generation = (i32[segment.slabGenerations + slab]! + 1) | 0;
-				Atomics.store(i32, segment.slabGenerations + slab, generation);
-				Atomics.store(i32, index, slabWord(SLAB_FREE, 0, generation));
-			}
-			slabs++;
-			continue;
-		}
-		if (state === SLAB_FREE || state === SLAB_FILLING || state === SLAB_FREEING)
-			continue;
-		claims += releaseClaims(segment, slab, slot);
-		freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
-	}
-	const line = segment.ingressLine(slot);
-	Atomics.store(i32, line + INGRESS_QUEUED_ROWS, 0);
-	Atomics.store(i32, line + INGRESS_WAITING, 0);
-	bells.ringWaiting();
-	return { claims, slabs };
+export function reclaimIngress(segment: Segment, bells: Doorbells, slot: number): { claims: number; slabs: number } {
+  const { i32, geometry } = segment;
+  const owner = ingressOwner(slot);
+  let claims = 0;
+  let slabs = 0;
+  for (let slab = 0; slab < geometry.slabs; slab++) {
+    const index = segment.slabWords + slab;
+    const word = Atomics.load(i32, index);
+    const state = slabState(word);
+    if (slabOwner(word) === owner && (state === SLAB_FILLING || state === SLAB_FREEING)) {
+      if (state === SLAB_FREEING) finishFreeing(segment, slab, word);
+      else {
+        segment.releaseAllBlocks(slab);
+        const generation = (i32[segment.slabGenerations + slab]! + 1) | 0;
+        Atomics.store(i32, segment.slabGenerations + slab, generation);
+        Atomics.store(i32, index, slabWord(SLAB_FREE, 0, generation));
+      }
+      slabs++;
+      continue;
+    }
+    if (state === SLAB_FREE || state === SLAB_FILLING || state === SLAB_FREEING) continue;
+    claims += releaseClaims(segment, slab, slot);
+    freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
+  }
+  const line = segment.ingressLine(slot);
+  Atomics.store(i32, line + INGRESS_QUEUED_ROWS, 0);
+  Atomics.store(i32, line + INGRESS_WAITING, 0);
+  bells.ringWaiting();
+  return { claims, slabs };
 }
 
 function releaseClaims(segment: Segment, slab: number, slot: number): number {
-	const { i32 } = segment;
-	const generation = Atomics.load(i32, segment.slabGenerations + slab);
-	let released = 0;
-	for (let n = 0; n < segment.geometry.claimsPerSlab; n++) {
-		const index = segment.claimIndex(slab) + n;
-		let word = Atomics.load(i32, index);
-		if (claimState(word) === CLAIM_SEAL || claimState(word) === CLAIM_EMPTY)
-			break;
-		while (
-			claimSlot(word) === slot &&
-			claimHasGeneration(word, generation) &&
-			(claimState(word) === CLAIM_CLAIMED ||
-				claimState(word) === CLAIM_READY ||
-				claimState(word) === CLAIM_STOLEN)
-		) {
-			const before = Atomics.compareExchange(
-				i32,
-				index,
-				word,
-				claimMoved(word, CLAIM_RELEASED),
-			);
-			if (before === word) {
-				released++;
-				break;
-			}
-			word = before;
-		}
-	}
-	return released;
+  const { i32 } = segment;
+  const generation = Atomics.load(i32, segment.slabGenerations + slab);
+  let released = 0;
+  for (let n = 0; n < segment.geometry.claimsPerSlab; n++) {
+    const index = segment.claimIndex(slab) + n;
+    let word = Atomics.load(i32, index);
+    if (claimState(word) === CLAIM_SEAL || claimState(word) === CLAIM_EMPTY) break;
+    while (
+      claimSlot(word) === slot &&
+      claimHasGeneration(word, generation) &&
+      (claimState(word) === CLAIM_CLAIMED || claimState(word) === CLAIM_READY || claimState(word) === CLAIM_STOLEN)
+    ) {
+      const before = Atomics.compareExchange(i32, index, word, claimMoved(word, CLAIM_RELEASED));
+      if (before === word) {
+        released++;
+        break;
+      }
+      word = before;
+    }
+  }
+  return released;
 }
 
 /**
@@ -132,193 +116,150 @@ function releaseClaims(segment: Segment, slab: number, slot: number): number {
  * @returns rows given to others, and rows given up.
  */
 export function reclaimInstance(
-	segment: Segment,
-	bells: Doorbells,
-	slot: number,
+  segment: Segment,
+  bells: Doorbells,
+  slot: number,
 ): { requeuedRows: number; lostRows: number } {
-	const { i32, f64, geometry } = segment;
-	const owner = instanceOwner(slot);
-	let requeuedRows = 0;
-	let lostRows = 0;
-	for (let slab = 0; slab < geometry.slabs; slab++) {
-		const index = segment.slabWords + slab;
-		const word = Atomics.load(i32, index);
-		if (slabOwner(word) !== owner) continue;
-		const state = slabState(word);
-		if (state === SLAB_FREEING) {
-			finishFreeing(segment, slab, word);
-			continue;
-		}
-		if (state !== SLAB_SEALED && state !== SLAB_RUNNING) continue;
-		const descriptor = segment.descriptor(slab);
-		segment.releaseAllBlocks(
-			slab,
-			i32[descriptor + SLAB_FIRST_BLOCK]!,
-			i32[descriptor + SLAB_BLOCKS]!,
-		);
-		i32[descriptor + SLAB_RESULT_FIRST] = 0;
-		i32[descriptor + SLAB_RESULT_BLOCKS] = 0;
-		i32[descriptor + SLAB_RESULT_SCATTERED] = 0;
-		const rows = claimedRows(segment, slab);
-		if (
-			state === SLAB_RUNNING &&
-			i32[descriptor + SLAB_ATTEMPTS]! >= TAKEOVERS_MAX
-		) {
-			for (let n = 0; n < geometry.claimsPerSlab; n++) {
-				const detail = segment.claimDetail(slab, n);
-				i32[detail / 4] = STATUS_WORKER_LOST;
-				f64[detail / 8 + 2] = 0;
-			}
-			Atomics.store(i32, index, slabMoved(word, SLAB_DONE, 0));
-			for (let ingress = 0; ingress < geometry.ingressSlots; ingress++)
-				bells.ring(ingress);
-			freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
-			lostRows += rows;
-		} else {
-			if (state === SLAB_RUNNING) i32[descriptor + SLAB_ATTEMPTS]!++;
-			// Whether or not the dead one got as far as the end marker: the next sealer puts it, or finds it.
-			Atomics.store(i32, index, slabMoved(word, SLAB_OPEN, 0));
-			requeuedRows += rows;
-		}
-	}
-	const line = segment.instanceLine(slot);
-	f64[line / 2 + INSTANCE_EXECUTING_SINCE] = 0;
-	Atomics.store(i32, line + INSTANCE_SLAB, 0);
-	Atomics.store(i32, line + INSTANCE_SLEEP, 0);
-	Atomics.store(i32, line + INSTANCE_STOP, 0);
-	// It may have been woken for work it then did not take.
-	wakeAllInstances(segment);
-	return { requeuedRows, lostRows };
+  const { i32, f64, geometry } = segment;
+  const owner = instanceOwner(slot);
+  let requeuedRows = 0;
+  let lostRows = 0;
+  for (let slab = 0; slab < geometry.slabs; slab++) {
+    const index = segment.slabWords + slab;
+    const word = Atomics.load(i32, index);
+    if (slabOwner(word) !== owner) continue;
+    const state = slabState(word);
+    if (state === SLAB_FREEING) {
+      finishFreeing(segment, slab, word);
+      continue;
+    }
+    if (state !== SLAB_SEALED && state !== SLAB_RUNNING) continue;
+    const descriptor = segment.descriptor(slab);
+    segment.releaseAllBlocks(slab, i32[descriptor + SLAB_FIRST_BLOCK]!, i32[descriptor + SLAB_BLOCKS]!);
+    i32[descriptor + SLAB_RESULT_FIRST] = 0;
+    i32[descriptor + SLAB_RESULT_BLOCKS] = 0;
+    i32[descriptor + SLAB_RESULT_SCATTERED] = 0;
+    const rows = claimedRows(segment, slab);
+    if (state === SLAB_RUNNING && i32[descriptor + SLAB_ATTEMPTS]! >= TAKEOVERS_MAX) {
+      for (let n = 0; n < geometry.claimsPerSlab; n++) {
+        const detail = segment.claimDetail(slab, n);
+        i32[detail / 4] = STATUS_WORKER_LOST;
+        f64[detail / 8 + 2] = 0;
+      }
+      Atomics.store(i32, index, slabMoved(word, SLAB_DONE, 0));
+      for (let ingress = 0; ingress < geometry.ingressSlots; ingress++) bells.ring(ingress);
+      freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
+      lostRows += rows;
+    } else {
+      if (state === SLAB_RUNNING) i32[descriptor + SLAB_ATTEMPTS]!++;
+      // Whether or not the dead one got as far as the end marker: the next sealer puts it, or finds it.
+      Atomics.store(i32, index, slabMoved(word, SLAB_OPEN, 0));
+      requeuedRows += rows;
+    }
+  }
+  const line = segment.instanceLine(slot);
+  f64[line / 2 + INSTANCE_EXECUTING_SINCE] = 0;
+  Atomics.store(i32, line + INSTANCE_SLAB, 0);
+  Atomics.store(i32, line + INSTANCE_SLEEP, 0);
+  Atomics.store(i32, line + INSTANCE_STOP, 0);
+  // It may have been woken for work it then did not take.
+  wakeAllInstances(segment);
+  return { requeuedRows, lostRows };
 }
 
 function claimedRows(segment: Segment, slab: number): number {
-	let rows = 0;
-	for (let n = 0; n < segment.geometry.claimsPerSlab; n++) {
-		const word = Atomics.load(segment.i32, segment.claimIndex(slab) + n);
-		const state = claimState(word);
-		if (state === CLAIM_EMPTY || state === CLAIM_SEAL) break;
-		if (state !== CLAIM_RELEASED) rows += claimRows(word);
-	}
-	return rows;
+  let rows = 0;
+  for (let n = 0; n < segment.geometry.claimsPerSlab; n++) {
+    const word = Atomics.load(segment.i32, segment.claimIndex(slab) + n);
+    const state = claimState(word);
+    if (state === CLAIM_EMPTY || state === CLAIM_SEAL) break;
+    if (state !== CLAIM_RELEASED) rows += claimRows(word);
+  }
+  return rows;
 }
 
 /** Answers everything that waits in the queue with a status: nobody will run it any more (the model is gone for good). */
-export function failQueued(
-	segment: Segment,
-	bells: Doorbells,
-	status: number,
-): number {
-	const { i32, f64, geometry } = segment;
-	let failed = 0;
-	for (let slab = 0; slab < geometry.slabs; slab++) {
-		const index = segment.slabWords + slab;
-		const word = Atomics.load(i32, index);
-		if (slabState(word) !== SLAB_OPEN) continue;
-		const sealed = slabMoved(word, SLAB_SEALED, OWNER_SUPERVISOR);
-		if (Atomics.compareExchange(i32, index, word, sealed) !== word) continue;
-		const generation = Atomics.load(i32, segment.slabGenerations + slab);
-		for (let n = 0; n < geometry.claimsPerSlab; n++) {
-			const claim = segment.claimIndex(slab) + n;
-			const detail = segment.claimDetail(slab, n);
-			const before = Atomics.compareExchange(
-				i32,
-				claim,
-				claimEmpty(generation),
-				claimSeal(generation),
-			);
-			if (
-				before === claimEmpty(generation) ||
-				claimState(before) === CLAIM_SEAL
-			)
-				break;
-			i32[detail / 4] = status;
-			f64[detail / 8 + 2] = 0;
-			failed++;
-		}
-		// A claim still being copied keeps the slab from being freed; its owner finds the status afterwards like everybody else.
-		Atomics.store(i32, index, slabMoved(sealed, SLAB_DONE, 0));
-		freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
-	}
-	for (let ingress = 0; ingress < geometry.ingressSlots; ingress++)
-		bells.ring(ingress);
-	return failed;
+export function failQueued(segment: Segment, bells: Doorbells, status: number): number {
+  const { i32, f64, geometry } = segment;
+  let failed = 0;
+  for (let slab = 0; slab < geometry.slabs; slab++) {
+    const index = segment.slabWords + slab;
+    const word = Atomics.load(i32, index);
+    if (slabState(word) !== SLAB_OPEN) continue;
+    const sealed = slabMoved(word, SLAB_SEALED, OWNER_SUPERVISOR);
+    if (Atomics.compareExchange(i32, index, word, sealed) !== word) continue;
+    const generation = Atomics.load(i32, segment.slabGenerations + slab);
+    for (let n = 0; n < geometry.claimsPerSlab; n++) {
+      const claim = segment.claimIndex(slab) + n;
+      const detail = segment.claimDetail(slab, n);
+      const before = Atomics.compareExchange(i32, claim, claimEmpty(generation), claimSeal(generation));
+      if (before === claimEmpty(generation) || claimState(before) === CLAIM_SEAL) break;
+      i32[detail / 4] = status;
+      f64[detail / 8 + 2] = 0;
+      failed++;
+    }
+    // A claim still being copied keeps the slab from being freed; its owner finds the status afterwards like everybody else.
+    Atomics.store(i32, index, slabMoved(sealed, SLAB_DONE, 0));
+    freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
+  }
+  for (let ingress = 0; ingress < geometry.ingressSlots; ingress++) bells.ring(ingress);
+  return failed;
 }
 
 /** Asks an instance to stop after its batch. */
-export function stopInstance(
-	segment: Segment,
-	slot: number,
-	stop: boolean,
-): void {
-	Atomics.store(
-		segment.i32,
-		segment.instanceLine(slot) + INSTANCE_STOP,
-		stop ? 1 : 0,
-	);
-	wakeAllInstances(segment);
+export function stopInstance(segment: Segment, slot: number, stop: boolean): void {
+  Atomics.store(segment.i32, segment.instanceLine(slot) + INSTANCE_STOP, stop ? 1 : 0);
+  wakeAllInstances(segment);
 }
 
 /** Time (µs) since which an instance has been running its batch; 0 when it is not. */
 export function executingSinceUs(segment: Segment, slot: number): number {
-	return segment.f64[
-		segment.instanceLine(slot) / 2 + INSTANCE_EXECUTING_SINCE
-	]!;
+  return segment.f64[segment.instanceLine(slot) / 2 + INSTANCE_EXECUTING_SINCE]!;
 }
 
 export interface QueueCensus {
-	readonly slabs: Readonly<
-		Record<
-			"free" | "filling" | "open" | "sealed" | "running" | "done" | "freeing",
-			number
-		>
-	>;
-	/** Rows in open slabs, and in sealed or running ones. */
-	readonly queuedRows: number;
-	readonly runningRows: number;
-	readonly committedBytes: number;
-	readonly usedBytes: number;
+  readonly slabs: Readonly<Record<'free' | 'filling' | 'open' | 'sealed' | 'running' | 'done' | 'freeing', number>>;
+  /** Rows in open slabs, and in sealed or running ones. */
+  readonly queuedRows: number;
+  readonly runningRows: number;
+  readonly committedBytes: number;
+  readonly usedBytes: number;
 }
 
 /** Counts what is in a queue. A snapshot of something that moves: exact when nothing does. */
 export function census(segment: Segment): QueueCensus {
-	const counts = [0, 0, 0, 0, 0, 0, 0, 0];
-	let queuedRows = 0;
-	let runningRows = 0;
-	for (let slab = 0; slab < segment.geometry.slabs; slab++) {
-		const state = slabState(
-			Atomics.load(segment.i32, segment.slabWords + slab),
-		);
-		counts[state]!++;
-		if (state === SLAB_OPEN) queuedRows += claimedRows(segment, slab);
-		else if (state === SLAB_SEALED || state === SLAB_RUNNING)
-			runningRows += claimedRows(segment, slab);
-	}
-	const [free, filling, open, sealed, running, done, freeing] = counts as [
-		number,
-		number,
-		number,
-		number,
-		number,
-		number,
-		number,
-	];
-	return {
-		slabs: { free, filling, open, sealed, running, done, freeing },
-		queuedRows,
-		runningRows,
-		...segment.usage(),
-	};
+  const counts = [0, 0, 0, 0, 0, 0, 0, 0];
+  let queuedRows = 0;
+  let runningRows = 0;
+  for (let slab = 0; slab < segment.geometry.slabs; slab++) {
+    const state = slabState(Atomics.load(segment.i32, segment.slabWords + slab));
+    counts[state]!++;
+    if (state === SLAB_OPEN) queuedRows += claimedRows(segment, slab);
+    else if (state === SLAB_SEALED || state === SLAB_RUNNING) runningRows += claimedRows(segment, slab);
+  }
+  const [free, filling, open, sealed, running, done, freeing] = counts as [
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
+  return {
+    slabs: { free, filling, open, sealed, running, done, freeing },
+    queuedRows,
+    runningRows,
+    ...segment.usage(),
+  };
 }
 
 /** Wakes an instance if rows wait: the supervisor's look after the queue, in case a wake-up was lost with a process. */
 export function nudge(segment: Segment): void {
-	for (let slab = 0; slab < segment.geometry.slabs; slab++) {
-		if (
-			slabState(Atomics.load(segment.i32, segment.slabWords + slab)) ===
-			SLAB_OPEN
-		) {
-			wakeInstance(segment);
-			return;
-		}
-	}
+  for (let slab = 0; slab < segment.geometry.slabs; slab++) {
+    if (slabState(Atomics.load(segment.i32, segment.slabWords + slab)) === SLAB_OPEN) {
+      wakeInstance(segment);
+      return;
+    }
+  }
 }

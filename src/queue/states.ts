@@ -44,15 +44,7 @@ export const SLAB_RUNNING = 4;
 export const SLAB_DONE = 5;
 export const SLAB_FREEING = 6;
 
-export const SLAB_STATES = [
-	"free",
-	"filling",
-	"open",
-	"sealed",
-	"running",
-	"done",
-	"freeing",
-] as const;
+export const SLAB_STATES = ['free', 'filling', 'open', 'sealed', 'running', 'done', 'freeing'] as const;
 
 export const CLAIM_EMPTY = 0;
 export const CLAIM_CLAIMED = 1;
@@ -72,73 +64,59 @@ export const SLABS_MAX = 4096;
 export const OWNER_NONE = 0;
 export const OWNER_SUPERVISOR = 255;
 export function ingressOwner(slot: number): number {
-	return 1 + slot;
+  return 1 + slot;
 }
 export function instanceOwner(slot: number): number {
-	return 1 + INGRESS_MAX + slot;
+  return 1 + INGRESS_MAX + slot;
 }
 
 const GENERATION_BITS = 20;
 const GENERATION_MASK = (1 << GENERATION_BITS) - 1;
 
 /** Slab word: state (bits 28–30), owner (20–27), generation (0–19). */
-export function slabWord(
-	state: number,
-	owner: number,
-	generation: number,
-): number {
-	return (state << 28) | (owner << 20) | (generation & GENERATION_MASK);
+export function slabWord(state: number, owner: number, generation: number): number {
+  return (state << 28) | (owner << 20) | (generation & GENERATION_MASK);
 }
 export function slabState(word: number): number {
-	return (word >>> 28) & 7;
+  return (word >>> 28) & 7;
 }
 export function slabOwner(word: number): number {
-	return (word >>> 20) & 0xff;
+  return (word >>> 20) & 0xff;
 }
 /** The word with another state and owner and the same generation. */
 export function slabMoved(word: number, state: number, owner: number): number {
-	return (state << 28) | (owner << 20) | (word & GENERATION_MASK);
+  return (state << 28) | (owner << 20) | (word & GENERATION_MASK);
 }
 /** Whether the word belongs to (the low bits of) this full generation. */
 export function slabHasGeneration(word: number, generation: number): boolean {
-	return (word & GENERATION_MASK) === (generation & GENERATION_MASK);
+  return (word & GENERATION_MASK) === (generation & GENERATION_MASK);
 }
 
 /** Claim word: state (bits 29–31), ingress slot (24–28), rows − 1 (12–23), generation (0–11). */
-export function claimWord(
-	state: number,
-	slot: number,
-	rows: number,
-	generation: number,
-): number {
-	return (
-		(state << 29) |
-		(slot << 24) |
-		(((rows - 1) & 0xfff) << 12) |
-		(generation & 0xfff)
-	);
+export function claimWord(state: number, slot: number, rows: number, generation: number): number {
+  return (state << 29) | (slot << 24) | (((rows - 1) & 0xfff) << 12) | (generation & 0xfff);
 }
 /** An untaken claim of this generation. */
 export function claimEmpty(generation: number): number {
-	return generation & 0xfff;
+  return generation & 0xfff;
 }
 /** The end marker of this generation. */
 export function claimSeal(generation: number): number {
-	return (CLAIM_SEAL << 29) | (generation & 0xfff);
+  return (CLAIM_SEAL << 29) | (generation & 0xfff);
 }
 export function claimState(word: number): number {
-	return (word >>> 29) & 7;
+  return (word >>> 29) & 7;
 }
 export function claimSlot(word: number): number {
-	return (word >>> 24) & 0x1f;
+  return (word >>> 24) & 0x1f;
 }
 export function claimRows(word: number): number {
-	return ((word >>> 12) & 0xfff) + 1;
+  return ((word >>> 12) & 0xfff) + 1;
 }
 /** The word with another state and everything else the same. */
 export function claimMoved(word: number, state: number): number {
-	return (word & 0x1fffffff) | (state << 29);
+  return (word & 0x1fffffff) | (state << 29);
 }
 export function claimHasGeneration(word: number, generation: number): boolean {
-	return (word & 0xfff) === (generation & 0xfff);
+  return (word & 0xfff) === (generation & 0xfff);
 }
