@@ -2,17 +2,18 @@
  * The known name nearest to a mistyped one, for "did you mean …".
  *
  * Distance: optimal string alignment (insert, delete, replace, swap of neighbours), on names folded to lower case with
- * '-' read as '_', so that `Max-Batch-Size` is at distance 0 from `max_batch_size`.
+ * '-' read as '_', so that `Max-Batch-Size` is at distance 0 from `max_batch_size`. Where no name is near by distance, one
+ * that only has a word more or less counts as near: `slo` for `slo_ms`.
  * Bound: names longer than NAME_LENGTH_MAX are never suggested for, so the work is at most NAME_LENGTH_MAX² per known name.
  */
 
 const NAME_LENGTH_MAX = 64;
 
 /**
- * The element of `known` nearest to `name`, or undefined when none is near enough to be a likely typing mistake (at most one
- * edit per three characters, two for short names). Ties go to the earlier element.
+ * The element of `known` nearest to `name`, or undefined when none is near enough to be a likely mistake: one edit in a name of
+ * three letters, two up to eight, then a third of the length. Ties go to the earlier element.
  */
-export function nearestName(name: string, known: Iterable<string>): string | undefined {
+export function nearestName(name: string, known: readonly string[]): string | undefined {
   const folded = fold(name);
   if (folded.length > NAME_LENGTH_MAX) {
     return undefined;
@@ -31,13 +32,17 @@ export function nearestName(name: string, known: Iterable<string>): string | und
       bestDistance = distance;
     }
   }
-  return best;
+  return best ?? known.find((candidate) => wordsMissing(folded, fold(candidate)));
 }
 
 /** ` (did you mean "x"?)` with a leading space, or '' when nothing is near. */
-export function suggestion(name: string, known: Iterable<string>): string {
+export function suggestion(name: string, known: readonly string[]): string {
   const nearest = nearestName(name, known);
   return nearest === undefined ? '' : ` (did you mean ${JSON.stringify(nearest)}?)`;
+}
+
+function wordsMissing(a: string, b: string): boolean {
+  return a.startsWith(`${b}_`) || b.startsWith(`${a}_`);
 }
 
 function fold(name: string): string {

@@ -1,0 +1,175 @@
+/**
+ * The schema of a model's `config.json`: one zod object, from which the checks and the published JSON Schema both come.
+ *
+ * Invariant: every key that the schema accepts has an effect in this version. Keys of later versions are listed in
+ * KEYS_OF_LATER_VERSIONS, so that a file which needs one is refused with that reason and never half obeyed.
+ * Bounds: every number, list and table has a limit here.
+ */
+import { z } from 'zod';
+import { formatSizeBytes, parseSizeBytes, SIZE_FORMS, SIZE_PATTERN } from './size.ts';
+import { isVersionName, VERSION_NAME_PATTERN } from './version-name.ts';
+
+export const MODEL_CONFIG_BYTES_MAX = 2 ** 20;
+export const BATCH_ROWS_MAX = 4096;
+export const QUEUE_ROWS_MAX = 2 ** 20;
+export const QUEUE_ROWS_DEFAULT = 1024;
+export const QUEUE_BYTES_DEFAULT = 256 * 2 ** 20;
+/** Versions of one model that are served at the same time. */
+export const SERVED_VERSIONS_MAX = 1000;
+const QUEUE_DELAY_US_MAX = 10_000_000;
+const INSTANCES_MAX = 256;
+const DEVICES_MAX = 64;
+const SLO_MS_MAX = 24 * 3600 * 1000;
+const OPTIONS_MAX = 128;
+/** Limits of ONNX Runtime's own option tables. */
+const OPTION_KEY_LENGTH_MAX = 1024;
+const OPTION_VALUE_LENGTH_MAX = 4096;
+
+export const GRAPH_OPTIMIZATIONS = ['none', 'basic', 'extended', 'all'] as const;
+
+/** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
+export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([
+  ['', ['priority_levels', 'inputs', 'outputs', 'transform', 'warmup', 'source']],
+  ['instances', ['target_rows']],
+]);
+
+/** Every failed check of a value gives this one message, which completes "<key> is <value>; it must be …". */
+function integer(min: number, max: number, what: string) {
+  const error = `${what} from ${min} to ${max}`;
+  return z.int(error).min(min, error).max(max, error);
+}
+
+function sizeBytes(min: number, max: number) {
+  const error = `${SIZE_FORMS}, from ${formatSizeBytes(min)} to ${formatSizeBytes(max)}`;
+  const bytes = z.int(error).min(min, error).max(max, error);
+  return z
+    .union([bytes, z.string().regex(SIZE_PATTERN, error)], error)
+    .transform((value) => (typeof value === 'string' ? parseSizeBytes(value) : value))
+    .pipe(bytes);
+}
+
+function object<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
+  return z.strictObject(shape, 'an object {…}');
+}
+
+/** A table of options of ONNX Runtime: names to strings; whole numbers are taken as their decimal text. */
+function options() {
+  const key = z
+    .string()
+    .regex(/^[A-Za-z][A-Za-z0-9_.:-]*$/)
+    .max(OPTION_KEY_LENGTH_MAX);
+  const error = `a string of at most ${OPTION_VALUE_LENGTH_MAX} characters or an integer; ONNX Runtime writes true and false as "1" and "0"`;
+  const text = z
+    .string()
+    .max(OPTION_VALUE_LENGTH_MAX, error)
+    .regex(/^[^\0]*$/, error);
+  return z
+    .record(key, z.union([text, z.int(error)], error).transform(String), 'an object of option names and values')
+    .refine((table) => Object.keys(table).length <= OPTIONS_MAX, `an object of at most ${OPTIONS_MAX} options`)
+    .meta({ maxProperties: OPTIONS_MAX });
+}
+
+function versionPolicy() {
+  const versionError = 'a version such as 3 or "3"';
+  const version = z
+    .union(
+      [z.int(versionError).min(1, versionError), z.string().regex(VERSION_NAME_PATTERN, versionError)],
+      versionError,
+    )
+    .transform(String)
+    .refine(isVersionName, versionError);
+  const count = integer(1, SERVED_VERSIONS_MAX, 'an integer').describe('How many of the highest versions.');
+  const listError = `a list of 1 to ${SERVED_VERSIONS_MAX} versions`;
+  const list = z.array(version, listError).min(1, listError).max(SERVED_VERSIONS_MAX, listError);
+  const error = '{"latest": 2}, "all" or {"specific": [3, 5]}';
+  return z.union(
+    [
+      z.literal('all'),
+      z.strictObject({ latest: count }, error),
+      z.strictObject({ specific: list.describe('Exactly these versions, as 3 or "3".') }, error),
+    ],
+    error,
+  );
+}
+
+export const modelConfigSchema = object({
+  max_batch_size: integer(0, BATCH_ROWS_MAX, 'an integer')
+    .optional()
+    .describe(
+      'Most rows that are run together; 0 turns batching off. Without it the signature of the model decides whether rows can be batched.',
+    ),
+  max_queue_delay_us: integer(0, QUEUE_DELAY_US_MAX, 'an integer number of microseconds')
+    .optional()
+    .describe(
+      'How long an idle instance waits for more rows before it runs a batch that is not full, in microseconds. Default 0: run at once.',
+    ),
+  instances: object({
+    min: integer(1, INSTANCES_MAX, 'an integer').optional().describe('Instances that always run. Default 1.'),
+    max: integer(1, INSTANCES_MAX, 'an integer').optional().describe('Most instances that may run. Default: min.'),
+  })
+    .optional()
+    .describe('Threads per device that run the model; they share one copy of its weights.'),
+  devices: z
+    .array(
+      z
+        .string('the name of a device, such as "cpu" or "cuda:0"')
+        .regex(/^\S{1,128}$/, 'the name of a device, such as "cpu" or "cuda:0"'),
+      'a list of device names, such as ["cpu"]',
+    )
+    .min(1, 'a list of at least one device name')
+    .max(DEVICES_MAX, `a list of at most ${DEVICES_MAX} device names`)
+    .refine((names) => new Set(names).size === names.length, 'a list that names each device once')
+    .meta({ uniqueItems: true })
+    .optional()
+    .describe('Devices of the server that serve this model. Default: all of them.'),
+  slo_ms: integer(1, SLO_MS_MAX, 'an integer number of milliseconds')
+    .optional()
+    .describe('Deadline of a request that brings none of its own, in milliseconds from its arrival. Default: none.'),
+  queue: object({
+    max_rows: integer(1, QUEUE_ROWS_MAX, 'an integer')
+      .optional()
+      .describe(
+        `Most rows that wait or run at a time; beyond it requests get 429. Default ${QUEUE_ROWS_DEFAULT}, or max_batch_size where that is more.`,
+      ),
+    max_bytes: sizeBytes(4096, 2 ** 40)
+      .optional()
+      .describe(
+        `Most tensor bytes that wait or run at a time; beyond it requests get 429. Default ${formatSizeBytes(QUEUE_BYTES_DEFAULT)}.`,
+      ),
+  })
+    .optional()
+    .describe('Bounds of the queue of the model.'),
+  memory_budget_bytes: sizeBytes(2 ** 20, 2 ** 44)
+    .optional()
+    .describe(
+      'Most memory that ONNX Runtime may take for this model on one device; a run beyond it fails and is tried with fewer rows. Default: no limit.',
+    ),
+  version_policy: versionPolicy().optional().describe('Which version directories are served. Default {"latest": 1}.'),
+  runtime: object({
+    intra_op_threads: integer(1, 1024, 'an integer')
+      .optional()
+      .describe('Threads that one run uses. Default: from the cores of the device.'),
+    graph_optimization: z
+      .enum(GRAPH_OPTIMIZATIONS, `one of ${GRAPH_OPTIMIZATIONS.map((name) => `"${name}"`).join(', ')}`)
+      .optional()
+      .describe('How far ONNX Runtime rewrites the graph at load. Default "all".'),
+    session: options()
+      .optional()
+      .describe('Session options of ONNX Runtime by their own names, such as "session.intra_op.allow_spinning".'),
+    provider: options()
+      .optional()
+      .describe(
+        'Options of the execution provider of the device by their own names, such as "cudnn_conv_algo_search".',
+      ),
+  })
+    .optional()
+    .describe('Settings handed to ONNX Runtime.'),
+}).describe('Settings of one model of batchport; every key is optional.');
+
+export type ModelConfigFile = z.output<typeof modelConfigSchema>;
+
+/** JSON Schema (draft 2020-12) of a model's `config.json`, for publication and editors. */
+export function modelConfigJsonSchema(): Record<string, unknown> {
+  const { $schema, ...rest } = z.toJSONSchema(modelConfigSchema, { io: 'input' });
+  return { $schema, title: 'batchport: config.json of a model', ...rest };
+}

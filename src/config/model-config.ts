@@ -1,0 +1,247 @@
+/**
+ * The configuration of one model, read from its `config.json`.
+ *
+ * Invariant: a `ModelConfig` is complete, checked and deeply frozen. A field is undefined only where its default depends on
+ * what this module cannot see: the signature of the model, or the devices of the server.
+ * Bounds: MODEL_CONFIG_BYTES_MAX of text, PROBLEMS_MAX reported faults.
+ */
+
+import type { z } from 'zod';
+import { type JsonDocument, type JsonPath, JsonTextError, type JsonValue, parseJsonBytes } from './json-text.ts';
+import {
+  type GRAPH_OPTIMIZATIONS,
+  KEYS_OF_LATER_VERSIONS,
+  MODEL_CONFIG_BYTES_MAX,
+  type ModelConfigFile,
+  modelConfigSchema,
+  QUEUE_BYTES_DEFAULT,
+  QUEUE_ROWS_DEFAULT,
+} from './model-config-schema.ts';
+import { suggestion } from './nearest.ts';
+
+const PROBLEMS_MAX = 20;
+const SHOWN_VALUE_LENGTH_MAX = 60;
+
+export type VersionPolicy =
+  | { readonly kind: 'latest'; readonly count: number }
+  | { readonly kind: 'all' }
+  | { readonly kind: 'specific'; readonly versions: readonly string[] };
+
+export interface ModelConfig {
+  /** Rows; 0 = no batching; undefined = decided from the signature. */
+  readonly maxBatchSize: number | undefined;
+  readonly maxQueueDelayUs: number;
+  readonly instances: { readonly min: number; readonly max: number };
+  /** Names of devices of the server; undefined = all of them. */
+  readonly devices: readonly string[] | undefined;
+  /** Deadline of a request that brings none, from its arrival; undefined = none. */
+  readonly sloMs: number | undefined;
+  readonly queue: { readonly maxRows: number; readonly maxBytes: number };
+  /** Limit of ONNX Runtime's arena on one device; undefined = none. */
+  readonly memoryBudgetBytes: number | undefined;
+  readonly versionPolicy: VersionPolicy;
+  readonly runtime: {
+    /** undefined = from the cores of the device. */
+    readonly intraOpThreads: number | undefined;
+    readonly graphOptimization: GraphOptimization;
+    readonly session: Readonly<Record<string, string>>;
+    readonly provider: Readonly<Record<string, string>>;
+  };
+}
+
+export type GraphOptimization = (typeof GRAPH_OPTIMIZATIONS)[number];
+
+export interface ModelConfigProblem {
+  /** From 1. */
+  readonly line: number;
+  /** From 1, in characters. */
+  readonly column: number;
+  readonly message: string;
+}
+
+export type ModelConfigResult =
+  | { readonly ok: true; readonly config: ModelConfig }
+  /** In the order of the text; at least one. */
+  | { readonly ok: false; readonly problems: readonly ModelConfigProblem[] };
+
+/** What a model without a `config.json` has. */
+export const DEFAULT_MODEL_CONFIG: ModelConfig = complete({});
+
+/** Reads the bytes of a `config.json`. Never throws: every fault of the content is in `problems`. */
+export function parseModelConfig(bytes: Uint8Array): ModelConfigResult {
+  let document: JsonDocument;
+  try {
+    document = parseJsonBytes(bytes, MODEL_CONFIG_BYTES_MAX);
+  } catch (error) {
+    if (error instanceof JsonTextError) {
+      return { ok: false, problems: [{ ...error.position, message: error.message }] };
+    }
+    throw error;
+  }
+  const parsed = modelConfigSchema.safeParse(document.value);
+  const problems = parsed.success
+    ? []
+    : parsed.error.issues.slice(0, PROBLEMS_MAX).flatMap((issue) => problemsOf(issue, document));
+  problems.push(...unsafeOptionProblems(document));
+  problems.push(...(parsed.success ? contradictions(parsed.data, document) : []));
+  return parsed.success && problems.length === 0
+    ? { ok: true, config: complete(parsed.data) }
+    : { ok: false, problems: inTextOrder(problems) };
+}
+
+/** One line for a person: `config.json:3:5: unknown key …`. */
+export function formatModelConfigProblem(file: string, problem: ModelConfigProblem): string {
+  return `${file}:${problem.line}:${problem.column}: ${problem.message}`;
+}
+
+function problemsOf(issue: z.core.$ZodIssue, document: JsonDocument): ModelConfigProblem[] {
+  if (issue.code === 'unrecognized_keys') {
+    return issue.keys.slice(0, PROBLEMS_MAX).map((key) => unknownKey([...issue.path, key], document));
+  }
+  if (issue.code === 'invalid_key') {
+    return [badOptionName(issue.path, document)];
+  }
+  const name = issue.path.length === 0 ? 'the content' : pathText(issue.path);
+  const message = `${name} is ${shown(valueAt(document.value, issue.path))}; it must be ${issue.message}`;
+  return [{ ...document.valuePosition(issue.path), message }];
+}
+
+function unknownKey(path: JsonPath, document: JsonDocument): ModelConfigProblem {
+  const position = document.keyPosition(path);
+  const parent = pathText(path.slice(0, -1));
+  const key = String(path.at(-1));
+  if (KEYS_OF_LATER_VERSIONS.get(parent)?.includes(key)) {
+    return { ...position, message: `${pathText(path)} is not supported by this version; remove it` };
+  }
+  const known = knownKeys(path.slice(0, -1));
+  const where = parent === '' ? '' : ` in ${parent}`;
+  const help = suggestion(key, known) || (known.length === 0 ? '' : `; known are ${known.join(', ')}`);
+  return { ...position, message: `unknown key ${shortened(JSON.stringify(key))}${where}${help}` };
+}
+
+function badOptionName(path: JsonPath, document: JsonDocument): ModelConfigProblem {
+  const parent = pathText(path.slice(0, -1));
+  const key = JSON.stringify(String(path.at(-1)));
+  const message = `${shortened(key)} in ${parent} cannot be the name of an option: letters, digits and "_.:-", a letter first`;
+  return { ...document.keyPosition(path), message };
+}
+
+/** zod's records skip a key of this name without a word; here it is refused like any other malformed option name. */
+function unsafeOptionProblems(document: JsonDocument): ModelConfigProblem[] {
+  return ['session', 'provider']
+    .map((table) => ['runtime', table, '__proto__'])
+    .filter((path) => valueAt(document.value, path) !== undefined)
+    .map((path) => badOptionName(path, document));
+}
+
+/** What no single key shows. */
+function contradictions(file: ModelConfigFile, document: JsonDocument): ModelConfigProblem[] {
+  const problems: ModelConfigProblem[] = [];
+  const { min = 1, max = min } = file.instances ?? {};
+  if (min > max) {
+    const message = `instances.min is ${min} and instances.max ${max}; min must not be above max`;
+    problems.push({ ...document.valuePosition(['instances', 'min']), message });
+  }
+  const maxRows = file.queue?.max_rows;
+  if (maxRows !== undefined && maxRows < (file.max_batch_size ?? 0)) {
+    const message = `queue.max_rows is ${maxRows} and max_batch_size ${file.max_batch_size}; the queue must hold a full batch`;
+    problems.push({ ...document.valuePosition(['queue', 'max_rows']), message });
+  }
+  return problems;
+}
+
+function complete(file: ModelConfigFile): ModelConfig {
+  const { min = 1, max = min } = file.instances ?? {};
+  return deepFreeze({
+    maxBatchSize: file.max_batch_size,
+    maxQueueDelayUs: file.max_queue_delay_us ?? 0,
+    instances: { min, max },
+    devices: file.devices,
+    sloMs: file.slo_ms,
+    queue: {
+      maxRows: file.queue?.max_rows ?? Math.max(QUEUE_ROWS_DEFAULT, file.max_batch_size ?? 0),
+      maxBytes: file.queue?.max_bytes ?? QUEUE_BYTES_DEFAULT,
+    },
+    memoryBudgetBytes: file.memory_budget_bytes,
+    versionPolicy: policyOf(file.version_policy),
+    runtime: {
+      intraOpThreads: file.runtime?.intra_op_threads,
+      graphOptimization: file.runtime?.graph_optimization ?? 'all',
+      session: { ...file.runtime?.session },
+      provider: { ...file.runtime?.provider },
+    },
+  });
+}
+
+function policyOf(policy: ModelConfigFile['version_policy']): VersionPolicy {
+  if (policy === undefined) {
+    return { kind: 'latest', count: 1 };
+  }
+  if (policy === 'all') {
+    return { kind: 'all' };
+  }
+  return 'latest' in policy
+    ? { kind: 'latest', count: policy.latest }
+    : { kind: 'specific', versions: [...new Set(policy.specific)] };
+}
+
+/** Keys that the schema has in the object at `path`; none where there is no such object. */
+function knownKeys(path: JsonPath): string[] {
+  let schema: unknown = modelConfigSchema;
+  for (const part of path) {
+    schema = shapeOf(schema)[String(part)];
+  }
+  return Object.keys(shapeOf(schema));
+}
+
+function shapeOf(schema: unknown): Readonly<Record<string, unknown>> {
+  const unwrapped = isObject(schema) && 'unwrap' in schema ? (schema as unknown as z.ZodOptional).unwrap() : schema;
+  return isObject(unwrapped) && 'shape' in unwrapped && isObject(unwrapped.shape) ? unwrapped.shape : {};
+}
+
+function valueAt(root: JsonValue, path: JsonPath): JsonValue | undefined {
+  let value: unknown = root;
+  for (const part of path) {
+    value = isObject(value) && Object.hasOwn(value, part) ? value[String(part)] : undefined;
+  }
+  return value as JsonValue | undefined;
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
+}
+
+function pathText(path: JsonPath): string {
+  return path
+    .map((part) => (typeof part === 'number' ? `[${part}]` : `.${String(part)}`))
+    .join('')
+    .replace(/^\./, '');
+}
+
+function shown(value: JsonValue | undefined): string {
+  return typeof value === 'number' ? String(value) : shortened(JSON.stringify(value) ?? 'missing');
+}
+
+function shortened(text: string): string {
+  return text.length <= SHOWN_VALUE_LENGTH_MAX ? text : `${text.slice(0, SHOWN_VALUE_LENGTH_MAX)}…`;
+}
+
+/** Sorted, one per place (a value that fails several checks is told once), at most PROBLEMS_MAX. */
+function inTextOrder(problems: readonly ModelConfigProblem[]): ModelConfigProblem[] {
+  const sorted = problems.toSorted((a, b) => a.line - b.line || a.column - b.column);
+  return sorted
+    .filter((problem, index) => {
+      const before = sorted[index - 1];
+      return before?.line !== problem.line || before.column !== problem.column;
+    })
+    .slice(0, PROBLEMS_MAX);
+}
+
+function deepFreeze<T extends object>(value: T): T {
+  for (const inner of Object.values(value)) {
+    if (typeof inner === 'object' && inner !== null) {
+      deepFreeze(inner);
+    }
+  }
+  return Object.freeze(value);
+}

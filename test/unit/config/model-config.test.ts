@@ -1,0 +1,279 @@
+/** A model's config.json: what is accepted, what is refused and where, and that the published JSON Schema agrees. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { DEFAULT_MODEL_CONFIG, formatModelConfigProblem, parseModelConfig } from '../../../src/config/model-config.ts';
+import { modelConfigJsonSchema } from '../../../src/config/model-config-schema.ts';
+import { acceptsJson } from './json-schema.ts';
+
+const MIB = 2 ** 20;
+
+function problemsOf(text: string | Uint8Array): string[] {
+  const result = parseModelConfig(typeof text === 'string' ? Buffer.from(text) : text);
+  return result.ok ? [] : result.problems.map((problem) => formatModelConfigProblem('config.json', problem));
+}
+
+function configOf(value: unknown) {
+  const result = parseModelConfig(Buffer.from(JSON.stringify(value)));
+  assert.ok(result.ok, JSON.stringify(result));
+  return result.config;
+}
+
+const accepted: readonly unknown[] = [
+  {},
+  { max_batch_size: 0 },
+  { max_batch_size: 4096 },
+  { max_queue_delay_us: 0 },
+  { max_queue_delay_us: 10_000_000 },
+  { instances: {} },
+  { instances: { min: 1, max: 256 } },
+  { devices: ['cpu', 'cpu:0-3', 'cuda:0'] },
+  { slo_ms: 1 },
+  { queue: { max_rows: 1, max_bytes: 4096 } },
+  { queue: { max_bytes: '64MiB' } },
+  { queue: { max_bytes: '1 GB' } },
+  { memory_budget_bytes: '1048576' },
+  { version_policy: 'all' },
+  { version_policy: { latest: 1 } },
+  { version_policy: { specific: [3, '5'] } },
+  { runtime: {} },
+  { runtime: { intra_op_threads: 1, graph_optimization: 'none' } },
+  { runtime: { session: { 'session.intra_op.allow_spinning': '0', constructor: 'x' }, provider: { device_id: 0 } } },
+];
+
+for (const value of accepted) {
+  test(`the configuration ${JSON.stringify(value)} is accepted by the parser and by the schema`, () => {
+    assert.deepEqual(problemsOf(JSON.stringify(value)), []);
+    assert.ok(acceptsJson(modelConfigJsonSchema(), value));
+  });
+}
+
+/** Text of the file, the one expected message, and whether JSON Schema has no words for the fault. */
+const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
+  ['[]', '1:1: the content is []; it must be an object {…}'],
+  ['null', '1:1: the content is null; it must be an object {…}'],
+  ['{"max_batch_size": 4097}', '1:20: max_batch_size is 4097; it must be an integer from 0 to 4096'],
+  ['{"max_batch_size": -1}', '1:20: max_batch_size is -1; it must be an integer from 0 to 4096'],
+  ['{"max_batch_size": 1.5}', '1:20: max_batch_size is 1.5; it must be an integer from 0 to 4096'],
+  ['{"max_batch_size": "8"}', '1:20: max_batch_size is "8"; it must be an integer from 0 to 4096'],
+  ['{"max_batch_size": null}', '1:20: max_batch_size is null; it must be an integer from 0 to 4096'],
+  ['{"max_batch_size": true}', '1:20: max_batch_size is true; it must be an integer from 0 to 4096'],
+  [
+    '{"max_queue_delay_us": 10000001}',
+    '1:24: max_queue_delay_us is 10000001; it must be an integer number of microseconds from 0 to 10000000',
+  ],
+  ['{"instances": 2}', '1:15: instances is 2; it must be an object {…}'],
+  ['{"instances": {"min": 0}}', '1:23: instances.min is 0; it must be an integer from 1 to 256'],
+  ['{"instances": {"max": 257}}', '1:23: instances.max is 257; it must be an integer from 1 to 256'],
+  [
+    '{"instances": {"min": 3, "max": 2}}',
+    '1:23: instances.min is 3 and instances.max 2; min must not be above max',
+    'beyond the schema',
+  ],
+  ['{"devices": "cpu"}', '1:13: devices is "cpu"; it must be a list of device names, such as ["cpu"]'],
+  ['{"devices": []}', '1:13: devices is []; it must be a list of at least one device name'],
+  ['{"devices": [""]}', '1:14: devices[0] is ""; it must be the name of a device, such as "cpu" or "cuda:0"'],
+  ['{"devices": ["cpu", "cpu"]}', '1:13: devices is ["cpu","cpu"]; it must be a list that names each device once'],
+  ['{"slo_ms": 0}', '1:12: slo_ms is 0; it must be an integer number of milliseconds from 1 to 86400000'],
+  ['{"queue": {"max_rows": 0}}', '1:24: queue.max_rows is 0; it must be an integer from 1 to 1048576'],
+  [
+    '{"max_batch_size": 64, "queue": {"max_rows": 32}}',
+    '1:46: queue.max_rows is 32 and max_batch_size 64; the queue must hold a full batch',
+    'beyond the schema',
+  ],
+  [
+    '{"queue": {"max_bytes": "64 mebi"}}',
+    '1:25: queue.max_bytes is "64 mebi"; it must be a number of bytes or a string such as "64MiB" or "2GB", from 4KiB to 1TiB',
+  ],
+  [
+    '{"queue": {"max_bytes": "1.5GB"}}',
+    '1:25: queue.max_bytes is "1.5GB"; it must be a number of bytes or a string such as "64MiB" or "2GB", from 4KiB to 1TiB',
+  ],
+  [
+    '{"queue": {"max_bytes": "2TiB"}}',
+    '1:25: queue.max_bytes is "2TiB"; it must be a number of bytes or a string such as "64MiB" or "2GB", from 4KiB to 1TiB',
+    'beyond the schema',
+  ],
+  [
+    '{"memory_budget_bytes": 1000}',
+    '1:25: memory_budget_bytes is 1000; it must be a number of bytes or a string such as "64MiB" or "2GB", from 1MiB to 16TiB',
+  ],
+  [
+    '{"version_policy": "newest"}',
+    '1:20: version_policy is "newest"; it must be {"latest": 2}, "all" or {"specific": [3, 5]}',
+  ],
+  ['{"version_policy": {"latest": 0}}', '1:31: version_policy.latest is 0; it must be an integer from 1 to 1000'],
+  [
+    '{"version_policy": {"specific": []}}',
+    '1:33: version_policy.specific is []; it must be a list of 1 to 1000 versions',
+  ],
+  [
+    '{"version_policy": {"specific": ["01"]}}',
+    '1:34: version_policy.specific[0] is "01"; it must be a version such as 3 or "3"',
+  ],
+  [
+    '{"version_policy": {"specific": ["9999999999999999"]}}',
+    '1:34: version_policy.specific[0] is "9999999999999999"; it must be a version such as 3 or "3"',
+    'beyond the schema',
+  ],
+  ['{"version_policy": {"latest": 1, "x": 1}}', '1:34: unknown key "x" in version_policy'],
+  ['{"runtime": {"intra_op_threads": 0}}', '1:34: runtime.intra_op_threads is 0; it must be an integer from 1 to 1024'],
+  [
+    '{"runtime": {"graph_optimization": "max"}}',
+    '1:36: runtime.graph_optimization is "max"; it must be one of "none", "basic", "extended", "all"',
+  ],
+  [
+    '{"runtime": {"session": {"a": true}}}',
+    '1:31: runtime.session.a is true; it must be a string of at most 4096 characters or an integer; ONNX Runtime writes true and false as "1" and "0"',
+  ],
+  [
+    '{"runtime": {"provider": {"a b": "1"}}}',
+    '1:27: "a b" in runtime.provider cannot be the name of an option: letters, digits and "_.:-", a letter first',
+  ],
+  [
+    '{"runtime": {"session": {"__proto__": "1"}}}',
+    '1:26: "__proto__" in runtime.session cannot be the name of an option: letters, digits and "_.:-", a letter first',
+  ],
+  ['{"max_batch_siz": 8}', '1:2: unknown key "max_batch_siz" (did you mean "max_batch_size"?)'],
+  ['{"Max-Batch-Size": 8}', '1:2: unknown key "Max-Batch-Size" (did you mean "max_batch_size"?)'],
+  ['{"slo": 8}', '1:2: unknown key "slo" (did you mean "slo_ms"?)'],
+  ['{"queue": {"max_row": 8}}', '1:12: unknown key "max_row" in queue (did you mean "max_rows"?)'],
+  ['{"queue": {"size": 8}}', '1:12: unknown key "size" in queue; known are max_rows, max_bytes'],
+  ['{"queue": {"__proto__": 8}}', '1:12: unknown key "__proto__" in queue; known are max_rows, max_bytes'],
+  ['{"priority_levels": 2}', '1:2: priority_levels is not supported by this version; remove it'],
+  ['{"inputs": []}', '1:2: inputs is not supported by this version; remove it'],
+  ['{"outputs": []}', '1:2: outputs is not supported by this version; remove it'],
+  ['{"transform": {}}', '1:2: transform is not supported by this version; remove it'],
+  ['{"warmup": true}', '1:2: warmup is not supported by this version; remove it'],
+  ['{"source": {}}', '1:2: source is not supported by this version; remove it'],
+  ['{"instances": {"target_rows": 4}}', '1:16: instances.target_rows is not supported by this version; remove it'],
+];
+
+for (const [text, message, beyond] of refused) {
+  test(`the configuration ${text} is refused with its place and reason`, () => {
+    assert.deepEqual(problemsOf(text), [`config.json:${message}`]);
+  });
+  test(`the schema ${beyond === undefined ? 'also refuses' : 'has no words to refuse'} ${text}`, () => {
+    assert.equal(acceptsJson(modelConfigJsonSchema(), JSON.parse(text)), beyond !== undefined);
+  });
+}
+
+test('a table of more options than the limit is refused by parser and schema', () => {
+  const session = Object.fromEntries(Array.from({ length: 129 }, (_, index) => [`option_${index}`, '1']));
+  const value = { runtime: { session } };
+  assert.match(problemsOf(JSON.stringify(value)).join(), /it must be an object of at most 128 options$/);
+  assert.equal(acceptsJson(modelConfigJsonSchema(), value), false);
+});
+
+for (const key of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
+  test(`the key ${key} is an unknown key like any other and reaches no prototype`, () => {
+    const text = `{"${key}": {"max_batch_size": 1}}`;
+    assert.match(
+      problemsOf(text).join(),
+      new RegExp(`^config.json:1:2: unknown key "${key}"; known are max_batch_size, `),
+    );
+    assert.equal(acceptsJson(modelConfigJsonSchema(), JSON.parse(text)), false);
+    assert.equal(Reflect.get({}, 'max_batch_size'), undefined);
+  });
+}
+
+test('all faults of a file are told in the order of its lines', () => {
+  const text = '{\n  "warmup": 1,\n  "max_batch_size": 1e999,\n  "queue": {\n    "max_rowz": 1\n  }\n}\n';
+  assert.deepEqual(problemsOf(text), [
+    'config.json:2:3: warmup is not supported by this version; remove it',
+    'config.json:3:21: max_batch_size is Infinity; it must be an integer from 0 to 4096',
+    'config.json:5:5: unknown key "max_rowz" in queue (did you mean "max_rows"?)',
+  ]);
+});
+
+test('a file of nothing but faults is answered with the first twenty, each of bounded length', () => {
+  const keys = Array.from({ length: 5000 }, (_, index) => `"${'k'.repeat(100)}${index}": 0`);
+  const problems = problemsOf(`{${keys.join(',')}}`);
+  assert.equal(problems.length, 20);
+  assert.ok(problems.every((problem) => problem.length < 300));
+});
+
+test('a file over 1 MiB is refused without being read as JSON', () => {
+  const bytes = Buffer.alloc(MIB + 1, ' ');
+  assert.deepEqual(problemsOf(bytes), ['config.json:1:1: is 1048577 bytes long; at most 1048576 are read']);
+});
+
+test('without a file, and with an empty object, every default that needs no signature is there', () => {
+  assert.deepEqual(configOf({}), {
+    maxBatchSize: undefined,
+    maxQueueDelayUs: 0,
+    instances: { min: 1, max: 1 },
+    devices: undefined,
+    sloMs: undefined,
+    queue: { maxRows: 1024, maxBytes: 256 * MIB },
+    memoryBudgetBytes: undefined,
+    versionPolicy: { kind: 'latest', count: 1 },
+    runtime: { intraOpThreads: undefined, graphOptimization: 'all', session: {}, provider: {} },
+  });
+  assert.deepEqual(DEFAULT_MODEL_CONFIG, configOf({}));
+});
+
+test('every key of the file arrives in its field', () => {
+  const config = configOf({
+    max_batch_size: 32,
+    max_queue_delay_us: 500,
+    instances: { min: 2, max: 4 },
+    devices: ['cpu'],
+    slo_ms: 250,
+    queue: { max_rows: 128, max_bytes: '64MiB' },
+    memory_budget_bytes: '2GB',
+    version_policy: { specific: [10, '9', 10] },
+    runtime: { intra_op_threads: 2, graph_optimization: 'basic', session: { a: '1' }, provider: { b: 2 } },
+  });
+  assert.deepEqual(config, {
+    maxBatchSize: 32,
+    maxQueueDelayUs: 500,
+    instances: { min: 2, max: 4 },
+    devices: ['cpu'],
+    sloMs: 250,
+    queue: { maxRows: 128, maxBytes: 64 * MIB },
+    memoryBudgetBytes: 2e9,
+    versionPolicy: { kind: 'specific', versions: ['10', '9'] },
+    runtime: { intraOpThreads: 2, graphOptimization: 'basic', session: { a: '1' }, provider: { b: '2' } },
+  });
+});
+
+test('defaults follow their neighbours: max instances from min, rows of the queue from a large batch', () => {
+  assert.deepEqual(configOf({ instances: { min: 3 } }).instances, { min: 3, max: 3 });
+  assert.deepEqual(configOf({ instances: { max: 3 } }).instances, { min: 1, max: 3 });
+  assert.equal(configOf({ max_batch_size: 4096 }).queue.maxRows, 4096);
+});
+
+test('a configuration is frozen at every level', () => {
+  const config = configOf({ devices: ['cpu'], runtime: { session: { a: '1' } } });
+  for (const part of [
+    config,
+    config.instances,
+    config.devices,
+    config.queue,
+    config.versionPolicy,
+    config.runtime.session,
+  ]) {
+    assert.ok(Object.isFrozen(part));
+  }
+});
+
+test('every key in the published schema has a description', () => {
+  let keys = 0;
+  const visit = (schema: unknown): void => {
+    if (typeof schema !== 'object' || schema === null) {
+      return;
+    }
+    if ('properties' in schema) {
+      for (const [key, property] of Object.entries(schema.properties as Record<string, { description?: unknown }>)) {
+        assert.ok(
+          typeof property.description === 'string' && property.description.length > 10,
+          `${key} has no description`,
+        );
+        keys++;
+      }
+    }
+    Object.values(schema).forEach(visit);
+  };
+  visit(modelConfigJsonSchema());
+  assert.equal(keys, 19);
+});
