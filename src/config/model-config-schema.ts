@@ -25,7 +25,7 @@ const OPTIONS_MAX = 128;
 const OPTION_KEY_LENGTH_MAX = 1024;
 const OPTION_VALUE_LENGTH_MAX = 4096;
 
-export const GRAPH_OPTIMIZATIONS = ['none', 'basic', 'extended', 'all'] as const;
+export const GRAPH_OPTIMIZATIONS = ['disable', 'basic', 'extended', 'all'] as const;
 
 /** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
 export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([

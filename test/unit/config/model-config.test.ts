@@ -36,7 +36,7 @@ const accepted: readonly unknown[] = [
   { version_policy: { latest: 1 } },
   { version_policy: { specific: [3, '5'] } },
   { runtime: {} },
-  { runtime: { intra_op_threads: 1, graph_optimization: 'none' } },
+  { runtime: { intra_op_threads: 1, graph_optimization: 'disable' } },
   { runtime: { session: { 'session.intra_op.allow_spinning': '0', constructor: 'x' }, provider: { device_id: 0 } } },
 ];
 
@@ -119,7 +119,7 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"runtime": {"intra_op_threads": 0}}', '1:34: runtime.intra_op_threads is 0; it must be an integer from 1 to 1024'],
   [
     '{"runtime": {"graph_optimization": "max"}}',
-    '1:36: runtime.graph_optimization is "max"; it must be one of "none", "basic", "extended", "all"',
+    '1:36: runtime.graph_optimization is "max"; it must be one of "disable", "basic", "extended", "all"',
   ],
   [
     '{"runtime": {"session": {"a": true}}}',
