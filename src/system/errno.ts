@@ -11,6 +11,7 @@ import { lastErrno } from './libc.ts';
 export const EINTR = constants.errno.EINTR;
 export const EAGAIN = constants.errno.EAGAIN;
 export const EINVAL = constants.errno.EINVAL;
+export const ENOMEM = constants.errno.ENOMEM;
 export const EPIPE = constants.errno.EPIPE;
 export const ESRCH = constants.errno.ESRCH;
 export const ETIMEDOUT = constants.errno.ETIMEDOUT;

@@ -5,16 +5,17 @@
  * through `openProcessFd`. When the last descriptor and the last mapping are gone, whoever died, the kernel frees the
  * pages: there is no name and so nothing stale.
  *
- * Order of use: create → setSize → reserve → mapShared. Without `reserve`, lack of memory appears as SIGBUS at some
- * later store. `reserve` itself does not ask whether the machine can spare the memory: a request far above it makes the
- * kernel kill a process before it reports ENOMEM, so the caller compares with `availableMemory()` first.
+ * Order of use: create, setSize, reserve, mapShared. Without `reserve`, lack of memory appears as SIGBUS at some later
+ * store. The kernel hands out pages to `fallocate` until it must kill a process for more, so `reserve` refuses beforehand
+ * what is more than the machine and the control groups have left.
  *
  * After `unmap()` the old ArrayBuffer reads as zeroes and stores into it reach nobody. Its addresses are returned to
  * the kernel once the garbage collector has found the buffer unreachable, and so can never come to belong to another
  * mapping while some typed array still points at them.
  */
 import { constants, fstatSync, openSync } from 'node:fs';
-import { EINTR, EINVAL, SystemError, throwLastError, withSystemError } from './errno.ts';
+import { EINTR, EINVAL, ENOMEM, SystemError, throwLastError, withSystemError } from './errno.ts';
+import { availableMemory } from './host-memory.ts';
 import { lastErrno, libc, viewOf } from './libc.ts';
 
 const MFD_CLOEXEC = 1;
@@ -87,9 +88,15 @@ export function setSize(fd: number, byteLength: number): void {
 
 /**
  * Backs a range of a segment with memory now, growing the segment where the range passes its end.
- * @throws SystemError ENOSPC, ENOMEM, EFBIG: the memory is not there and nothing of this call was kept
+ * @throws SystemError ENOSPC, ENOMEM, EFBIG: the memory is not there and nothing of this call was kept. ENOMEM also when
+ * the range is larger than the available memory, whatever part of it is backed already
  */
 export function reserve(fd: number, offsetBytes: number, lengthBytes: number): void {
+  const { availableBytes, source } = availableMemory();
+  if (lengthBytes > availableBytes) {
+    const detail = `reserve ${lengthBytes} bytes: ${source} leaves ${availableBytes}`;
+    throw new SystemError('fallocate', ENOMEM, detail);
+  }
   allocate(fd, 0, offsetBytes, lengthBytes, 'reserve');
 }
 

@@ -41,7 +41,7 @@ export function writeByte(fd: number): boolean {
   const errno = lastErrno();
   if (errno === EAGAIN) return true;
   if (errno === EPIPE) return false; // Node ignores SIGPIPE, so the error is all that happens.
-  // A write that would not block is not interrupted; a second try costs nothing and keeps this true for descriptors others made.
+  // A write that would not block is not interrupted; the second try is for blocking descriptors that others made.
   if (errno === EINTR && write(fd, byteAddress, 1) === 1) return true;
   return throwLastError('write', `ring the pipe of descriptor ${fd}`);
 }
