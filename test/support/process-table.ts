@@ -1,0 +1,81 @@
+/**
+ * Reads /proc to find the processes that a test started: descendants of a process, and every process that carries a mark in its environment, which
+ * also finds those whose parent has died.
+ */
+import fs from 'node:fs';
+
+export interface ProcessEntry {
+  readonly pid: number;
+  readonly parent: number;
+  /** Clock ticks from boot to the start: tells a process from a later one that got the same id. */
+  readonly startTicks: number;
+}
+
+/** The living processes; zombies, which only wait for their parent, do not count. */
+function livingProcesses(): ProcessEntry[] {
+  const pids = fs.readdirSync('/proc').filter((entry) => /^\d+$/.test(entry));
+  return pids.map((pid) => processEntry(Number(pid))).filter((entry) => entry !== undefined);
+}
+
+/** A living process by its id. */
+export function processEntry(pid: number): ProcessEntry | undefined {
+  const stat = readProc(`/proc/${pid}/stat`);
+  // The name, in brackets, may hold anything; the third field, the state, follows its last bracket.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const [state] = fields;
+  if (fields.length < 20 || state === 'Z' || state === 'X') return undefined;
+  return { pid, parent: Number(fields[1]), startTicks: Number(fields[19]) };
+}
+
+/** Whether this very process still lives. */
+export function isAlive(entry: ProcessEntry): boolean {
+  return processEntry(entry.pid)?.startTicks === entry.startTicks;
+}
+
+/** Living descendants of a process, itself not included. */
+export function descendants(pid: number): ProcessEntry[] {
+  const table = livingProcesses();
+  const family = new Set([pid]);
+  const found: ProcessEntry[] = [];
+  for (let before = -1; before !== found.length; ) {
+    before = found.length;
+    for (const entry of table) {
+      if (!family.has(entry.parent) || family.has(entry.pid)) continue;
+      family.add(entry.pid);
+      found.push(entry);
+    }
+  }
+  return found;
+}
+
+/** Living processes whose environment, as it was when they started, has `variable=value`. */
+export function processesWithEnvironment(variable: string, value: string): ProcessEntry[] {
+  const mark = `${variable}=${value}`;
+  return livingProcesses().filter(({ pid }) => readProc(`/proc/${pid}/environ`).split('\0').includes(mark));
+}
+
+/** What each open file descriptor of a process points at. */
+export function openFiles(pid: number): string[] {
+  return fs.readdirSync(`/proc/${pid}/fd`).map((fd) => {
+    try {
+      return fs.readlinkSync(`/proc/${pid}/fd/${fd}`);
+    } catch {
+      return 'closed meanwhile';
+    }
+  });
+}
+
+/** Resident memory of a process in bytes, or 0 when it has ended. */
+export function residentBytes(pid: number): number {
+  const match = /^VmRSS:\s+(\d+) kB$/m.exec(readProc(`/proc/${pid}/status`));
+  return match === null ? 0 : Number(match[1]) * 1024;
+}
+
+/** Text of a file of /proc, or '' when the process has ended meanwhile or belongs to another user. */
+function readProc(file: string): string {
+  try {
+    return fs.readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}
