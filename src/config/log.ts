@@ -1,0 +1,32 @@
+/**
+ * Logging: one JSON line per event on stderr, readable lines on a terminal.
+ *
+ * Bound: lines wait in memory while stderr does not take them, up to 1 MiB a process; beyond that they are dropped, never the process held up.
+ * Text that comes from requests is only ever a value of a field, never part of the message.
+ */
+import { type Logger, pino, stdTimeFunctions } from 'pino';
+import pretty from 'pino-pretty';
+import type { LogLevel } from './settings.ts';
+
+export type { Logger } from 'pino';
+
+const BUFFER_MAX_BYTES = 1024 * 1024;
+
+/** A logger whose lines carry the role of the process (`supervisor`, `ingress`, `device`). */
+export function createLogger(role: string, level: LogLevel, fields: Record<string, unknown> = {}): Logger {
+  const options = {
+    level,
+    base: { role, pid: process.pid, ...fields },
+    timestamp: stdTimeFunctions.isoTime,
+    formatters: { level: (label: string) => ({ level: label }) },
+  };
+  if (process.stderr.isTTY) {
+    return pino(options, pretty({ destination: 2, sync: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' }));
+  }
+  return pino(options, pino.destination({ fd: 2, sync: false, maxLength: BUFFER_MAX_BYTES }));
+}
+
+/** Writes what is still buffered. For the last words of a process. */
+export function flushLogs(logger: Logger): void {
+  logger.flush();
+}

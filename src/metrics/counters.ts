@@ -1,0 +1,191 @@
+/**
+ * Counters that live in a segment: which there are and where each lies.
+ *
+ * Each ingress slot and each instance slot of a model has a block of doubles with one writer, so counting is a plain addition: no atomics, no merging, and a
+ * process that dies takes nothing with it. The next process in the slot goes on from there. Readers may see a value that is one event old, never
+ * a torn one (8-byte aligned stores). Doubles count exactly up to 2^53.
+ */
+
+/** Upper bounds of latency histograms, seconds. */
+export const LATENCY_BUCKETS_S = [
+  0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+] as const;
+
+/** Upper bounds of the batch-size histogram, rows. */
+export const BATCH_BUCKETS_ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096] as const;
+
+/** What can become of a request, as the `outcome` label. */
+export const OUTCOMES = ['ok', 'invalid', 'rejected', 'failed', 'deadline', 'unavailable', 'cancelled'] as const;
+export type Outcome = (typeof OUTCOMES)[number];
+
+/** Parts of a request's life: reading it, waiting for a batch, the run, writing the answer. */
+export const STAGES = ['receive', 'queue', 'run', 'send', 'total'] as const;
+export type Stage = (typeof STAGES)[number];
+
+const LATENCY_BOUNDS_US = Float64Array.from(LATENCY_BUCKETS_S, (bound) => bound * 1e6);
+const BATCH_BOUNDS = Float64Array.from(BATCH_BUCKETS_ROWS);
+/** Doubles of a histogram: one per bucket, one for what is above all, the sum. */
+const LATENCY_WORDS = LATENCY_BUCKETS_S.length + 2;
+const BATCH_WORDS = BATCH_BUCKETS_ROWS.length + 2;
+
+const INGRESS = {
+  outcomes: 0,
+  rows: OUTCOMES.length,
+  bytesIn: OUTCOMES.length + 1,
+  bytesOut: OUTCOMES.length + 2,
+  inFlight: OUTCOMES.length + 3,
+  stages: OUTCOMES.length + 4,
+} as const;
+const INGRESS_WORDS = INGRESS.stages + STAGES.length * LATENCY_WORDS;
+
+const INSTANCE = {
+  batches: 0,
+  rows: 1,
+  failures: 2,
+  splits: 3,
+  outOfMemory: 4,
+  skipped: 5,
+  busyUs: 6,
+  batchRows: 7,
+} as const;
+const INSTANCE_WORDS = INSTANCE.batchRows + BATCH_WORDS;
+
+/** Doubles per slot of a segment. */
+export const COUNTER_WORDS = Math.max(INGRESS_WORDS, INSTANCE_WORDS);
+
+function observe(words: Float64Array, at: number, bounds: Float64Array, value: number): void {
+  let bucket = 0;
+  while (bucket < bounds.length && value > bounds[bucket]!) bucket++;
+  words[at + bucket]!++;
+  words[at + bounds.length + 1]! += value;
+}
+
+/** Written by an ingress process, for one model. */
+export class IngressCounters {
+  readonly #words: Float64Array;
+  readonly #base: number;
+
+  /** `base`: index of the slot's first double in `words`. */
+  constructor(words: Float64Array, base: number) {
+    this.#words = words;
+    this.#base = base;
+  }
+
+  outcome(index: number): void {
+    this.#words[this.#base + INGRESS.outcomes + index]!++;
+  }
+
+  received(rows: number, bytes: number): void {
+    this.#words[this.#base + INGRESS.rows]! += rows;
+    this.#words[this.#base + INGRESS.bytesIn]! += bytes;
+  }
+
+  sent(bytes: number): void {
+    this.#words[this.#base + INGRESS.bytesOut]! += bytes;
+  }
+
+  inFlight(requests: number): void {
+    this.#words[this.#base + INGRESS.inFlight] = requests;
+  }
+
+  /** Time of a stage (index in STAGES), µs. */
+  stage(index: number, us: number): void {
+    observe(this.#words, this.#base + INGRESS.stages + index * LATENCY_WORDS, LATENCY_BOUNDS_US, us);
+  }
+}
+
+/** Written by an instance. */
+export class InstanceCounters {
+  readonly #words: Float64Array;
+  readonly #base: number;
+
+  constructor(words: Float64Array, base: number) {
+    this.#words = words;
+    this.#base = base;
+  }
+
+  batch(rows: number, busyUs: number): void {
+    this.#words[this.#base + INSTANCE.batches]!++;
+    this.#words[this.#base + INSTANCE.rows]! += rows;
+    this.#words[this.#base + INSTANCE.busyUs]! += busyUs;
+    observe(this.#words, this.#base + INSTANCE.batchRows, BATCH_BOUNDS, rows);
+  }
+
+  failure(): void {
+    this.#words[this.#base + INSTANCE.failures]!++;
+  }
+
+  split(): void {
+    this.#words[this.#base + INSTANCE.splits]!++;
+  }
+
+  outOfMemory(): void {
+    this.#words[this.#base + INSTANCE.outOfMemory]!++;
+  }
+
+  /** A batch that nobody wanted any more. */
+  skipped(): void {
+    this.#words[this.#base + INSTANCE.skipped]!++;
+  }
+}
+
+export interface HistogramReading {
+  /** Count of each bucket (not cumulative), the last one above all bounds. */
+  readonly buckets: readonly number[];
+  readonly sum: number;
+}
+
+function readHistogram(words: Float64Array, at: number, bounds: number): HistogramReading {
+  return { buckets: Array.from(words.subarray(at, at + bounds + 1)), sum: words[at + bounds + 1]! };
+}
+
+export interface IngressReading {
+  readonly outcomes: Readonly<Record<Outcome, number>>;
+  readonly rows: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+  readonly inFlight: number;
+  readonly stages: Readonly<Record<Stage, HistogramReading>>;
+}
+
+export function readIngress(words: Float64Array, base: number): IngressReading {
+  const outcomes = Object.fromEntries(OUTCOMES.map((name, n) => [name, words[base + INGRESS.outcomes + n]!]));
+  const stages = Object.fromEntries(
+    STAGES.map((name, n) => [
+      name,
+      readHistogram(words, base + INGRESS.stages + n * LATENCY_WORDS, LATENCY_BUCKETS_S.length),
+    ]),
+  );
+  return {
+    outcomes: outcomes as Record<Outcome, number>,
+    rows: words[base + INGRESS.rows]!,
+    bytesIn: words[base + INGRESS.bytesIn]!,
+    bytesOut: words[base + INGRESS.bytesOut]!,
+    inFlight: words[base + INGRESS.inFlight]!,
+    stages: stages as Record<Stage, HistogramReading>,
+  };
+}
+
+export interface InstanceReading {
+  readonly batches: number;
+  readonly rows: number;
+  readonly failures: number;
+  readonly splits: number;
+  readonly outOfMemory: number;
+  readonly skipped: number;
+  readonly busyUs: number;
+  readonly batchRows: HistogramReading;
+}
+
+export function readInstance(words: Float64Array, base: number): InstanceReading {
+  return {
+    batches: words[base + INSTANCE.batches]!,
+    rows: words[base + INSTANCE.rows]!,
+    failures: words[base + INSTANCE.failures]!,
+    splits: words[base + INSTANCE.splits]!,
+    outOfMemory: words[base + INSTANCE.outOfMemory]!,
+    skipped: words[base + INSTANCE.skipped]!,
+    busyUs: words[base + INSTANCE.busyUs]!,
+    batchRows: readHistogram(words, base + INSTANCE.batchRows, BATCH_BUCKETS_ROWS.length),
+  };
+}

@@ -1,0 +1,135 @@
+/**
+ * Messages between the supervisor and its children, over Node's IPC channel: small, plain data. Tensors never travel here.
+ */
+import type { QueueShape } from '../queue/geometry.ts';
+import type { ModelSignature } from '../tensor/signature.ts';
+
+/** Names one served version of a model on this host: `name` + '/' + version. */
+export type ModelKey = string;
+
+export function modelKey(name: string, version: string): ModelKey {
+  return `${name}/${version}`;
+}
+
+/** How a model is to be loaded on a device. */
+export interface LoadOrder {
+  readonly provider: 'cpu' | 'cuda' | 'tensorrt' | 'webgpu';
+  readonly deviceId: number;
+  readonly intraOpThreads: number;
+  readonly arenaMaxBytes?: number;
+  readonly graphOptimization?: 'disable' | 'basic' | 'extended' | 'all';
+  readonly sessionConfig?: Record<string, string>;
+  readonly providerOptions?: Record<string, string>;
+}
+
+/** Whether rows of different requests may share a batch, and why (not). */
+export interface Batching {
+  /** Most rows of a batch; 0 when requests run alone. */
+  readonly maxBatchSize: number;
+  readonly reason: string;
+}
+
+/** The shared memory of a model and the ends of the doorbell pipes, as descriptors of the supervisor. */
+export interface QueueReference {
+  readonly pid: number;
+  readonly fd: number;
+  readonly shape: QueueShape;
+}
+
+export type ToDevice =
+  | {
+      readonly type: 'init';
+      readonly supervisorPid: number;
+      readonly device: string;
+      /** Of the supervisor: write ends of the ingress doorbells by slot. */
+      readonly bellFds: readonly number[];
+      readonly instancesMax: number;
+      readonly logLevel: string;
+    }
+  | {
+      readonly type: 'load';
+      readonly model: ModelKey;
+      readonly path: string;
+      readonly order: LoadOrder;
+      /** Rows asked for by the configuration; undefined: find out. */
+      readonly maxBatchSize: number | undefined;
+      /** Found out before, by another device or an earlier life of this one. */
+      readonly known: Batching | undefined;
+    }
+  | {
+      readonly type: 'serve';
+      readonly model: ModelKey;
+      readonly queue: QueueReference;
+      readonly slots: readonly number[];
+      readonly maxQueueDelayUs: number;
+    }
+  | { readonly type: 'unload'; readonly model: ModelKey }
+  | { readonly type: 'stop' };
+
+export type FromDevice =
+  | { readonly type: 'hello' }
+  | { readonly type: 'ready' }
+  | { readonly type: 'refused'; readonly message: string }
+  | {
+      readonly type: 'loaded';
+      readonly model: ModelKey;
+      readonly signature: ModelSignature;
+      readonly batching: Batching;
+      readonly loadMs: number;
+    }
+  | { readonly type: 'load-failed'; readonly model: ModelKey; readonly message: string }
+  | { readonly type: 'serving'; readonly model: ModelKey; readonly slots: readonly number[] }
+  | { readonly type: 'unloaded'; readonly model: ModelKey };
+
+/** A served version as an ingress needs to know it. */
+export interface ServedModel {
+  readonly name: string;
+  readonly version: string;
+  readonly state: string;
+  readonly reason: string;
+  /** Undefined until the model has been loaded once. */
+  readonly serving:
+    | {
+        readonly signature: ModelSignature;
+        readonly batching: Batching;
+        readonly queue: QueueReference;
+        readonly maxRows: number;
+        readonly sloMs: number | undefined;
+        readonly devices: readonly string[];
+      }
+    | undefined;
+  /** The configuration in force, for GET …/config. */
+  readonly config: Readonly<Record<string, unknown>>;
+}
+
+export type ToIngress =
+  | {
+      readonly type: 'init';
+      readonly supervisorPid: number;
+      readonly slot: number;
+      readonly listenFd: number;
+      readonly bellFd: number;
+      readonly bellFds: readonly number[];
+      readonly settings: IngressSettings;
+    }
+  | {
+      readonly type: 'models';
+      readonly ready: boolean;
+      readonly reason: string;
+      readonly models: readonly ServedModel[];
+    }
+  | { readonly type: 'drain'; readonly timeoutMs: number };
+
+export interface IngressSettings {
+  readonly maxBodyBytes: number;
+  readonly maxInflightBytes: number;
+  readonly headersTimeoutS: number;
+  readonly bodyIdleTimeoutS: number;
+  readonly keepAliveTimeoutS: number;
+  readonly logLevel: string;
+}
+
+export type FromIngress =
+  | { readonly type: 'hello' }
+  | { readonly type: 'listening' }
+  | { readonly type: 'drained'; readonly unanswered: number };

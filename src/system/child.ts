@@ -1,0 +1,31 @@
+/**
+ * What every child process of the supervisor does first: tie its life to the supervisor's, take its name, and listen to the channel.
+ */
+import { dieWithParent, setProcessName } from './process.ts';
+
+/** Environment variable by which a child learns the pid of the supervisor that started it. */
+export const SUPERVISOR_PID_VARIABLE = 'BATCHPORT_SUPERVISOR_PID';
+
+/**
+ * Runs a child process on the messages of its IPC channel. An error that nobody handles ends the process (exit code 1 by Node), as a bug should.
+ *
+ * @param name at most 15 bytes, seen in ps and top.
+ */
+export function runChild<In, Out extends object>(
+  name: string,
+  handle: (message: In, send: (message: Out) => void) => void,
+): void {
+  dieWithParent(Number(process.env[SUPERVISOR_PID_VARIABLE]));
+  setProcessName(name);
+  // The service manager's socket and watchdog are the supervisor's business.
+  for (const variable of ['NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID']) delete process.env[variable];
+  // Signals from a terminal reach the whole group; the supervisor decides who stops when.
+  process.on('SIGINT', () => {});
+  process.on('SIGTERM', () => {});
+  const send = (message: Out): void => {
+    if (process.connected) process.send?.(message);
+  };
+  process.on('message', (message) => handle(message as In, send));
+  process.on('disconnect', () => process.exit(0));
+  send({ type: 'hello' } as unknown as Out);
+}

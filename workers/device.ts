@@ -1,0 +1,11 @@
+/** Entry of a device process. Started by the supervisor with an IPC channel; see src/device/device.ts. */
+import { DeviceProcess } from '../src/device/device.ts';
+import type { FromDevice, ToDevice } from '../src/protocol/control.ts';
+import { runChild } from '../src/system/child.ts';
+
+let device: DeviceProcess | undefined;
+
+runChild<ToDevice, FromDevice>('bp-device', (message, send) => {
+  if (message.type === 'init') device = DeviceProcess.start(message, new URL('.', import.meta.url), send);
+  else device?.handle(message);
+});
