@@ -118,10 +118,19 @@ export class Producer<T> {
   #lastLayout: SlabLayout | undefined;
   #lastHint: Hint | undefined;
   readonly #pending: PendingSlab<T>[] = [];
+  readonly #onPlaced: (owner: T, claim: Claim<T>) => void;
   #waiting: Waiting<T>[] = [];
   #queuedRows = 0;
 
-  constructor(segment: Segment, slot: number, bells: Doorbells, limits: ProducerLimits) {
+  /** `onPlaced` is told the claim of a request that had to wait for space. */
+  constructor(
+    segment: Segment,
+    slot: number,
+    bells: Doorbells,
+    limits: ProducerLimits,
+    onPlaced: (owner: T, claim: Claim<T>) => void = () => {},
+  ) {
+    this.#onPlaced = onPlaced;
     this.#segment = segment;
     this.#slot = slot;
     this.#owner = ingressOwner(slot);
@@ -230,6 +239,7 @@ export class Producer<T> {
       const claim = this.#tryPlace(request.owner, request.layout, request.rows, request.inputs, request.deadlineUs);
       if (claim === undefined) break;
       placed++;
+      this.#onPlaced(request.owner, claim);
     }
     if (placed > 0) this.#waiting.splice(0, placed);
     if (this.#waiting.length === 0) {
