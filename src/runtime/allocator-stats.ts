@@ -10,7 +10,7 @@ const DEFAULT_MEMORY = 0;
 
 /**
  * Statistics by ONNX Runtime's own names, among them InUse, MaxInUse, TotalAllocated (bytes taken from the system), MaxAllocSize
- * and Limit in bytes (2^63 − 1 or 2^64 − 1, rounded, when there is none), and counts of calls. Empty for an allocator without statistics.
+ * and Limit (absent when there is none) in bytes, and counts of calls. Empty for an allocator without statistics.
  *
  * @param session OrtSession*
  * @param memory OrtMemoryInfo name, see `PROVIDERS`
@@ -46,7 +46,12 @@ function readPairs(pairs: number): Record<string, number> {
     api.GetKeyValuePairs(pairs, cells.at(0), cells.at(1), cells.at(2));
     const stats: Record<string, number> = {};
     for (let index = 0; index < cells.get(2); index++) {
-      stats[readText(readPointer(cells.get(0), index))] = Number(readText(readPointer(cells.get(1), index)));
+      const name = readText(readPointer(cells.get(0), index));
+      const value = Number(readText(readPointer(cells.get(1), index)));
+      // No limit reads as -1.
+      if (name !== 'Limit' || value > 0) {
+        stats[name] = value;
+      }
     }
     return stats;
   } finally {

@@ -1,7 +1,7 @@
 /**
  * Finds and loads `libonnxruntime`, and turns its function table into functions of JavaScript.
  *
- * The library is the one that the npm package onnxruntime-node carries, or the one in the folder BATCHPORT_RUNTIME_DIR names
+ * The library is the one that the npm package onnxruntime-node carries, or the one in the folder BATCHPORT_ONNXRUNTIME_DIR names
  * (a build of the same version with CUDA, say). It is loaded once per thread that asks and stays until the process ends;
  * all threads share the same library and so the same pointers. This file and `cells.ts` alone know koffi here.
  */
@@ -56,7 +56,7 @@ let loaded: OrtLibrary | undefined;
 
 /** Folder of the library; provider libraries are looked for beside it. */
 export function libraryDirectory(): string {
-  const override = process.env.BATCHPORT_RUNTIME_DIR;
+  const override = process.env.BATCHPORT_ONNXRUNTIME_DIR;
   if (override !== undefined && override !== '') {
     return path.resolve(override);
   }
@@ -100,7 +100,7 @@ function load(directory: string): OrtLibrary {
     throw new BatchportError(
       'NOT_SUPPORTED',
       `ONNX Runtime is missing: there is no ${file}. Install the package onnxruntime-node ${LIBRARY_VERSION} for ` +
-        `${process.platform} ${process.arch}, or set BATCHPORT_RUNTIME_DIR to the folder of ${LIBRARY_FILE}.`,
+        `${process.platform} ${process.arch}, or set BATCHPORT_ONNXRUNTIME_DIR to the folder of ${LIBRARY_FILE}.`,
     );
   }
   let library: LibraryHandle;

@@ -146,7 +146,7 @@ export function checkProvider(provider: ProviderName): void {
   if (!availableProviders().includes(ortName)) {
     throw new BatchportError(
       'NOT_SUPPORTED',
-      `The ONNX Runtime library in ${directory} is built without ${ortName}. Set BATCHPORT_RUNTIME_DIR to the folder of a ` +
+      `The ONNX Runtime library in ${directory} is built without ${ortName}. Set BATCHPORT_ONNXRUNTIME_DIR to the folder of a ` +
         `libonnxruntime ${LIBRARY_VERSION} that has it.`,
     );
   }
@@ -156,7 +156,7 @@ export function checkProvider(provider: ProviderName): void {
       'NOT_SUPPORTED',
       `${provider} needs ${missing.join(', ')} in ${directory}. They are not part of the npm package: get them with ` +
         '`npm rebuild onnxruntime-node --onnxruntime-node-install=cuda12 --ignore-scripts=false`, or set ' +
-        `BATCHPORT_RUNTIME_DIR to the folder of a GPU build of ONNX Runtime ${LIBRARY_VERSION}.`,
+        `BATCHPORT_ONNXRUNTIME_DIR to the folder of a GPU build of ONNX Runtime ${LIBRARY_VERSION}.`,
     );
   }
 }

@@ -43,8 +43,11 @@ export class Session {
   /**
    * Loads a model file. Blocks for as long as reading and optimizing it takes.
    *
+   * `arenaMaxBytes` limits weights and runs together. Only one thread at a time may load with a limit on the CPU.
+   *
    * @throws OrtError for a file or an option that ONNX Runtime refuses, with its message; NOT_SUPPORTED for a provider that is
-   *   not there or an input that the protocol cannot carry; BAD_REQUEST for options that cannot be.
+   *   not there or an input that the protocol cannot carry; BAD_REQUEST for options that cannot be; OUT_OF_MEMORY when the
+   *   weights alone pass the limit.
    */
   static load(modelPath: string, options: LoadOptions): Session {
     if (modelPath.includes('\0')) {
@@ -59,7 +62,11 @@ export class Session {
     const limited = options.provider === 'cpu' && options.arenaMaxBytes !== undefined;
     const session = limited ? withCpuArena(options.arenaMaxBytes, create) : create();
     try {
-      return new Session(session, readSignature(session), options);
+      const loaded = new Session(session, readSignature(session), options);
+      if (limited) {
+        loaded.#checkBudget(options.arenaMaxBytes);
+      }
+      return loaded;
     } catch (error) {
       api.ReleaseSession(session);
       throw error;
@@ -73,6 +80,17 @@ export class Session {
     }
     const { provider, deviceId } = this.handle;
     return readAllocatorStats(this.#session, PROVIDERS[provider].memory, deviceId);
+  }
+
+  /** ONNX Runtime lets the weights pass the limit and only then refuses every run. */
+  #checkBudget(maxBytes: number): void {
+    const { InUse: weightBytes = 0 } = this.allocatorStats();
+    if (weightBytes > maxBytes) {
+      throw new BatchportError(
+        'OUT_OF_MEMORY',
+        `The weights take ${weightBytes} bytes, more than memory_budget_bytes (${maxBytes}). Raise it.`,
+      );
+    }
   }
 
   /** Frees the weights. Every Runner of this session must be disposed before. A second call does nothing. */
