@@ -93,6 +93,7 @@ interface Waiting<T> {
   readonly layout: SlabLayout;
   readonly inputs: readonly Uint8Array[];
   readonly rows: number;
+  readonly bytes: number;
   readonly deadlineUs: number;
 }
 
@@ -121,6 +122,8 @@ export class Producer<T> {
   readonly #onPlaced: (owner: T, claim: Claim<T>) => void;
   #waiting: Waiting<T>[] = [];
   #queuedRows = 0;
+  /** Of the inputs kept for those that wait; at most capacityBytes. */
+  #waitingBytes = 0;
 
   /** `onPlaced` is told the claim of a request that had to wait for space. */
   constructor(
@@ -213,7 +216,7 @@ export class Producer<T> {
    * `inputs` are copied before this returns, unless the request has to wait; then they are kept.
    *
    * @param deadlineUs absolute, on the monotonic clock; 0 for none.
-   * @returns the claim, or undefined when the request waits (its claim comes with the result).
+   * @returns the claim; undefined when the request waits (onPlaced is told its claim); 'full' when it may not even wait, and is no longer counted.
    */
   place(
     owner: T,
@@ -221,12 +224,19 @@ export class Producer<T> {
     rows: number,
     inputs: readonly Uint8Array[],
     deadlineUs: number,
-  ): Claim<T> | undefined {
+  ): Claim<T> | undefined | 'full' {
     if (this.#waiting.length === 0) {
       const claim = this.#tryPlace(owner, layout, rows, inputs, deadlineUs);
       if (claim !== undefined) return claim;
     }
-    this.#waiting.push({ owner, layout, inputs, rows, deadlineUs });
+    const bytes = inputs.reduce((sum, input) => sum + input.length, 0);
+    if (this.#waitingBytes + bytes > this.capacityBytes) {
+      this.#queuedRows -= rows;
+      this.#publishQueued();
+      return 'full';
+    }
+    this.#waitingBytes += bytes;
+    this.#waiting.push({ owner, layout, inputs, rows, bytes, deadlineUs });
     Atomics.store(this.#segment.i32, this.#segment.ingressLine(this.#slot) + INGRESS_WAITING, 1);
     // Space may have come free between the attempt and the flag.
     if (this.#waiting.length === 1) this.#placeWaiting();
@@ -239,6 +249,7 @@ export class Producer<T> {
       const claim = this.#tryPlace(request.owner, request.layout, request.rows, request.inputs, request.deadlineUs);
       if (claim === undefined) break;
       placed++;
+      this.#waitingBytes -= request.bytes;
       this.#onPlaced(request.owner, claim);
     }
     if (placed > 0) this.#waiting.splice(0, placed);
@@ -251,7 +262,9 @@ export class Producer<T> {
   dropWaiting(owner: T): boolean {
     const at = this.#waiting.findIndex((request) => request.owner === owner);
     if (at < 0) return false;
-    this.#queuedRows -= this.#waiting[at]!.rows;
+    const { rows, bytes } = this.#waiting[at]!;
+    this.#queuedRows -= rows;
+    this.#waitingBytes -= bytes;
     this.#waiting.splice(at, 1);
     this.#publishQueued();
     return true;
