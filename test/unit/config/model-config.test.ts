@@ -125,6 +125,7 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
     '{"runtime": {"session": {"a": true}}}',
     '1:31: runtime.session.a is true; it must be a string of at most 4096 characters or an integer; ONNX Runtime writes true and false as "1" and "0"',
   ],
+  ['{"runtime": {"session": []}}', '1:25: runtime.session is []; it must be an object of option names and values'],
   [
     '{"runtime": {"provider": {"a b": "1"}}}',
     '1:27: "a b" in runtime.provider cannot be the name of an option: letters, digits and "_.:-", a letter first',

@@ -16,10 +16,12 @@ for (const [name, nearest] of [
   ['slo', 'slo_ms'],
   ['qeueu', 'queue'],
   ['mix', 'min'],
+  ['mni', 'min'],
   ['mixx', undefined],
   ['zzz', undefined],
   ['', undefined],
   ['m'.repeat(100_000), undefined],
+  [`queue_${'x'.repeat(60)}`, undefined],
 ] as const) {
   test(`the known name nearest to ${JSON.stringify(name.slice(0, 30))} is ${nearest}`, () => {
     assert.equal(nearestName(name, known), nearest);

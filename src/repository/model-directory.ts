@@ -1,0 +1,192 @@
+/**
+ * One model of a repository, read from its directory: `<version>/model.onnx` for each version, and perhaps `config.json`.
+ *
+ * Invariant: a model without `problem` has at least one version without `problem`. Whatever stands in the directory, the answer
+ * is a value with reasons in it, and nothing is thrown.
+ * Bounds: ENTRIES_MAX names in a directory, IGNORED_MAX remarks, MODEL_CONFIG_BYTES_MAX of configuration.
+ */
+import { join } from 'node:path';
+import {
+  DEFAULT_MODEL_CONFIG,
+  formatModelConfigProblem,
+  type ModelConfig,
+  parseModelConfig,
+} from '../config/model-config.ts';
+import { MODEL_CONFIG_BYTES_MAX, SERVED_VERSIONS_MAX } from '../config/model-config-schema.ts';
+import { isVersionName } from '../config/version-name.ts';
+import { entryExists, fileKind, listNames, readHead } from './files.ts';
+import { checkModelFile } from './model-file.ts';
+import { chooseVersions } from './version-choice.ts';
+
+export const ENTRIES_MAX = 10_000;
+const IGNORED_MAX = 100;
+const CONFIG_PROBLEMS_SHOWN_MAX = 5;
+const NAMES_SHOWN_MAX = 3;
+const MODEL_FILE = 'model.onnx';
+const CONFIG_FILE = 'config.json';
+const NOT_A_VERSION = 'is not a version: those are positive integers without leading zeros, such as 1';
+
+export interface RepositoryVersion {
+  readonly version: string;
+  /** Absolute path of the model file; links in it are kept, since files with its weights may lie beside the link. */
+  readonly path: string;
+  /** 0 where the file cannot be read. */
+  readonly sizeBytes: number;
+  /** Why it cannot be loaded. */
+  readonly problem?: string;
+}
+
+/** Something in the directory of a model that is not used, and why: worth a warning. */
+export interface IgnoredEntry {
+  readonly name: string;
+  readonly reason: string;
+}
+
+export interface RepositoryModel {
+  readonly name: string;
+  /** Absolute. */
+  readonly directory: string;
+  /** The defaults where there is no `config.json`, or it is faulty. */
+  readonly config: ModelConfig;
+  /** Versions to serve, highest first. */
+  readonly versions: readonly RepositoryVersion[];
+  readonly ignored: readonly IgnoredEntry[];
+  /** Why no version can be served, in one line. */
+  readonly problem?: string;
+}
+
+export function readModelDirectory(directory: string, name: string): RepositoryModel {
+  const nothing = { name, directory, config: DEFAULT_MODEL_CONFIG, versions: [], ignored: [] };
+  const list = listNames(directory, ENTRIES_MAX);
+  if ('problem' in list) {
+    return { ...nothing, problem: list.problem };
+  }
+  const { versions, ignored } = sortEntries(directory, list.names);
+  const config = readConfig(directory);
+  if ('problem' in config) {
+    return { ...nothing, ignored: bounded(ignored), problem: config.problem };
+  }
+  const choice = chooseVersions(versions, config.config.versionPolicy, (version) =>
+    entryExists(join(directory, version, MODEL_FILE)),
+  );
+  for (const version of choice.incomplete) {
+    ignored.push({ name: version, reason: whyIncomplete(join(directory, version)) });
+  }
+  for (const version of choice.missing) {
+    ignored.push({ name: version, reason: 'is asked for by version_policy, but there is no such directory' });
+  }
+  if (choice.beyondBound > 0) {
+    const reason = `${choice.beyondBound} lower versions are left out; at most ${SERVED_VERSIONS_MAX} are served`;
+    ignored.push({ name: 'version_policy', reason });
+  }
+  const served = choice.served.map((version) => readVersion(directory, version));
+  const model = { name, directory, config: config.config, versions: served, ignored: bounded(ignored) };
+  if (served.some((version) => version.problem === undefined)) {
+    return model;
+  }
+  return { ...model, problem: served[0]?.problem ?? whyNoVersion(name, list.names, ignored) };
+}
+
+/** Tells versions from what is ignored with a remark; labels, notes and other files need none. */
+function sortEntries(directory: string, names: readonly string[]): { versions: string[]; ignored: IgnoredEntry[] } {
+  const versions: string[] = [];
+  const ignored: IgnoredEntry[] = [];
+  for (const name of names) {
+    const found = fileKind(join(directory, name));
+    const isDirectory = 'kind' in found && found.kind === 'directory';
+    if (isDirectory && isVersionName(name)) {
+      versions.push(name);
+      continue;
+    }
+    const reason = 'problem' in found ? found.problem : isDirectory ? NOT_A_VERSION : fileRemark(name);
+    // Whatever is wrong with the configuration is a problem of the model, and told where it is read.
+    if (reason !== undefined && name !== CONFIG_FILE) {
+      ignored.push({ name, reason });
+    }
+  }
+  return { versions, ignored };
+}
+
+function fileRemark(name: string): string | undefined {
+  if (isVersionName(name)) {
+    return 'is a file; a version is a directory with model.onnx in it';
+  }
+  if (/\.onnx$/i.test(name)) {
+    return 'lies outside of any version; move it to 1/model.onnx';
+  }
+  if (name === 'config.pbtxt') {
+    return 'is not read by this version; settings are taken from config.json';
+  }
+  return name !== CONFIG_FILE && name.toLowerCase() === CONFIG_FILE
+    ? `is not read; the name must be ${CONFIG_FILE}`
+    : undefined;
+}
+
+function readConfig(directory: string): { readonly config: ModelConfig } | { readonly problem: string } {
+  const path = join(directory, CONFIG_FILE);
+  if (!entryExists(path)) {
+    return { config: DEFAULT_MODEL_CONFIG };
+  }
+  // One byte more than is allowed, so that the parser sees that it is too much.
+  const head = readHead(path, MODEL_CONFIG_BYTES_MAX + 1);
+  if ('problem' in head) {
+    return { problem: `${CONFIG_FILE} ${head.problem}` };
+  }
+  const result = parseModelConfig(head.bytes);
+  if (result.ok) {
+    return { config: result.config };
+  }
+  const shown = result.problems
+    .slice(0, CONFIG_PROBLEMS_SHOWN_MAX)
+    .map((one) => formatModelConfigProblem(CONFIG_FILE, one));
+  const more = result.problems.length - shown.length;
+  return { problem: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; ') };
+}
+
+function readVersion(directory: string, version: string): RepositoryVersion {
+  const path = join(directory, version, MODEL_FILE);
+  const { sizeBytes, problem } = checkModelFile(path);
+  return problem === undefined
+    ? { version, path, sizeBytes }
+    : { version, path, sizeBytes, problem: `${version}/${MODEL_FILE} ${problem}` };
+}
+
+/** Why a version directory without `model.onnx` is passed over, with what to do where what it holds tells. */
+function whyIncomplete(versionDirectory: string): string {
+  const list = listNames(versionDirectory, ENTRIES_MAX);
+  if ('problem' in list) {
+    return list.problem;
+  }
+  const { names } = list;
+  if (names.length === 0) {
+    return 'is empty; it must hold model.onnx';
+  }
+  const onnx = names.filter((name) => /\.onnx$/i.test(name));
+  if (onnx.length === 1) {
+    return `holds no model.onnx; rename ${JSON.stringify(onnx[0])}`;
+  }
+  return `holds no model.onnx but ${quoted(names)}; only ONNX models of that name can be served`;
+}
+
+function whyNoVersion(name: string, names: readonly string[], ignored: readonly IgnoredEntry[]): string {
+  if (isVersionName(name) && names.includes(MODEL_FILE)) {
+    return 'is a version and not a model; the model repository is the directory two levels above model.onnx';
+  }
+  if (names.length === 0) {
+    return 'is empty; expected 1/model.onnx';
+  }
+  const reasons = ignored.slice(0, NAMES_SHOWN_MAX).map((entry) => `${JSON.stringify(entry.name)} ${entry.reason}`);
+  return ['has no version to serve; expected 1/model.onnx', ...reasons].join('; ');
+}
+
+function quoted(names: readonly string[]): string {
+  const shown = names.slice(0, NAMES_SHOWN_MAX).map((name) => JSON.stringify(name));
+  return names.length > shown.length ? `${shown.join(', ')} and ${names.length - shown.length} more` : shown.join(', ');
+}
+
+function bounded(ignored: readonly IgnoredEntry[]): readonly IgnoredEntry[] {
+  const more = ignored.length - IGNORED_MAX;
+  return more <= 0
+    ? ignored
+    : [...ignored.slice(0, IGNORED_MAX), { name: '…', reason: `and ${more} more entries are ignored` }];
+}
