@@ -1,15 +1,14 @@
 /**
  * The state of one served version of a model, as the repository index, readiness and the metrics tell it.
  *
- *                   load              loaded
- *     UNAVAILABLE ───────▶ LOADING ───────────▶ READY
- *        ▲  ▲  ▲              │ │                │ │
- *        │  │  └─ load_failed ┘ │                │ │
- *        │  │           or lost │         unload │ │ lost
- *        │  │            unload ▼                ▼ │
- *        │  └─ unloaded or ──── UNLOADING ◀──────┘ │
- *        │        lost                             │
- *        └─────────────────────────────────────────┘
+ *                  load            loaded
+ *   UNAVAILABLE ─────────▶ LOADING ────────▶ READY
+ *      ▲ ▲ ▲                │   │             │ │
+ *      │ │ └─ load_failed, ─┘   │ unload      │ │
+ *      │ │    lost              ▼             │ │
+ *      │ └─ unloaded, ─── UNLOADING ◀─ unload ┘ │
+ *      │    lost                                │
+ *      └──────────────── lost ──────────────────┘
  *
  * `lost`: the last process that had it is gone. An answer to a load that was overtaken by an unload (`loaded`, `load_failed`)
  * leaves UNLOADING as it is: `unloaded` is still to come.
