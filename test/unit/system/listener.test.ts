@@ -1,11 +1,23 @@
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import {
+  closeSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { request } from 'node:http';
 import { connect, createServer, type Socket } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { SystemError } from '../../../src/system/errno.ts';
+import { tryLock, unlock } from '../../../src/system/flock.ts';
 import { type Listener, type ListenerOptions, openListener } from '../../../src/system/listener.ts';
 import { startFixture } from './child.ts';
 
@@ -91,17 +103,30 @@ test('port 0 gives a port that is free, and a port in use is refused by name', a
   });
 });
 
-test('a closed listener leaves its port free, also at once after a connection, and closes only once', async (t) => {
+test('a closed listener leaves its port free, also at once after a connection that the server ended', async (t) => {
   const listener = await open(t, '127.0.0.1');
   const child = startFixture(t, 'http-child', [], [listener.fd]);
   await child.line();
-  await get(listener);
+  const socket = await connected(listener);
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+  await once(socket, 'data');
   child.process.stdin?.end();
-  await child.exit;
+  await Promise.all([once(socket, 'close'), child.exit]);
   listener.close();
   listener.close();
   const again = await open(t, '127.0.0.1', { port: listener.port });
   assert.equal(again.port, listener.port);
+});
+
+test('a listener is inherited only by the children that it is given to', async (t) => {
+  const listener = await open(t, '127.0.0.1');
+  const name = readlinkSync(`/proc/self/fd/${listener.fd}`);
+  for (const fds of [[], [listener.fd]]) {
+    const child = startFixture(t, 'http-child', [], fds.length === 0 ? [(await open(t, '127.0.0.1')).fd] : fds);
+    await child.line();
+    const names = readdirSync(`/proc/${child.pid}/fd`).map((fd) => readlinkSync(`/proc/${child.pid}/fd/${fd}`));
+    assert.equal(names.filter((each) => each === name).length, fds.length);
+  }
 });
 
 test('an address of IPv6 is taken with and without brackets', { skip: !hasIPv6 && 'no IPv6 here' }, async (t) => {
@@ -168,12 +193,24 @@ test('the socket that a killed server left is replaced, one with a live server i
 test('a live socket is not replaced when its backlog is full', async (t) => {
   const path = join(temporaryDirectory(t), 's');
   await open(t, `unix:${path}`, { backlog: 1 });
-  const full = async () => {
-    // Each probe leaves a dead connection in the backlog, until there is no room for another.
-    for (let i = 0; i < 8; i += 1) await assert.rejects(open(t, `unix:${path}`), { code: 'EADDRINUSE' });
-  };
-  await full();
+  // Each attempt leaves a dead connection in the backlog, until there is no room for another.
+  for (let i = 0; i < 8; i += 1) await assert.rejects(open(t, `unix:${path}`), { code: 'EADDRINUSE' });
   assert.equal(existsSync(path), true);
+});
+
+test('while another server is busy at the path, a listener waits', async (t) => {
+  const directory = temporaryDirectory(t);
+  const directoryFd = openSync(directory, 'r');
+  t.after(() => closeSync(directoryFd));
+  assert.equal(tryLock(directoryFd, 'exclusive'), true);
+  let opened = false;
+  const opening = open(t, `unix:${join(directory, 's')}`).then(() => {
+    opened = true;
+  });
+  for (let turn = 0; turn < 100; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(opened, false);
+  unlock(directoryFd);
+  await opening;
 });
 
 test('of many listeners that replace one stale socket at once, one gets it', async (t) => {
