@@ -15,7 +15,10 @@ const characters = [NOTHING, ...readFileSync(models.dictionaryPath, 'utf8').spli
 
 const npy = readFileSync(new URL('line.npy', import.meta.url));
 const dataAt = 10 + npy.readUInt16LE(8);
-const shape = /\(([\d, ]+)\)/.exec(npy.toString('latin1', 0, dataAt))[1].split(',').map(Number);
+const shape = /\(([\d, ]+)\)/
+  .exec(npy.toString('latin1', 0, dataAt))[1]
+  .split(',')
+  .map(Number);
 const data = new Float32Array(npy.buffer.slice(npy.byteOffset + dataAt, npy.byteOffset + npy.length));
 
 const client = new Client(process.argv[2] ?? 'http://127.0.0.1:8000');
