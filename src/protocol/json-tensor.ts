@@ -1,0 +1,171 @@
+/**
+ * Reads the `data` of a JSON tensor straight into storage of its datatype.
+ *
+ * Data is one flat array, or nested exactly as the shape. Ragged or differently nested data is refused even where the number of
+ * elements would do: it almost always is a transposed shape, which would give a wrong answer in silence.
+ *
+ * Bound: storage is allocated only when the text left could hold that many elements, so it is at most four times the text.
+ */
+import { BatchportError } from '../config/errors.ts';
+import { type Datatype, datatypeInfo } from '../tensor/datatype.ts';
+import { formatShape } from '../tensor/shape.ts';
+import type { JsonCursor } from './json-cursor.ts';
+import { endElement, failElement, failSurplus, type JsonTensorLabel } from './json-elements.ts';
+import { readFloat32Run, readFloat64Run } from './json-floats.ts';
+import { type NarrowIntegers, readInteger64Run, readIntegerRun } from './json-integers.ts';
+import { type BytesSink, readBooleanRun, readStringRun, serialisedBytesMax } from './json-strings.ts';
+
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+
+/** Arrays and objects open around the data of an input: the request, its inputs, the input. */
+export const INPUT_DEPTH = 3;
+
+/** Reads elements `[from, from + count)` of the tensor, `count > 0`, as `json-elements.ts` defines a run. */
+type RunReader = (from: number, count: number) => void;
+
+/**
+ * Reads the array at the cursor.
+ *
+ * @param shape full shape of the tensor; `count` its number of elements.
+ * @returns row-major, little-endian; BYTES serialised. Owned by the caller.
+ * @throws BAD_TENSOR, BAD_REQUEST
+ */
+export function readJsonTensor(
+  cursor: JsonCursor,
+  name: string,
+  datatype: Datatype,
+  shape: readonly number[],
+  count: number,
+): Uint8Array {
+  if (cursor.kind() !== 'array') {
+    throw new BatchportError(
+      'BAD_REQUEST',
+      `'data' of input '${name}' must be an array, got ${cursor.excerpt(cursor.pos)}`,
+    );
+  }
+  if (!datatypeInfo(datatype).json) {
+    throw new BatchportError(
+      'BAD_TENSOR',
+      `input '${name}': ${datatype} has no JSON form; send it in binary (binary_data_size and Inference-Header-Content-Length)`,
+    );
+  }
+  const start = cursor.pos;
+  // The shortest element is one digit and the comma or bracket behind it.
+  if (count > (cursor.bytes.length - start) / 2) {
+    throw new BatchportError(
+      'BAD_TENSOR',
+      `input '${name}': expected ${count} elements for the shape ${formatShape(shape)}, more than the request's JSON can hold`,
+    );
+  }
+  cursor.openArray();
+  const nested = shape.length > 1 && cursor.peek() === OPEN_BRACKET;
+  const label: JsonTensorLabel = { name, datatype, shape, nested };
+  if (datatype === 'BYTES') {
+    cursor.pos = start;
+    cursor.skipValue(INPUT_DEPTH);
+    const sink: BytesSink = { data: Buffer.allocUnsafe(serialisedBytesMax(cursor.pos - start, count)), at: 0 };
+    cursor.pos = start + 1;
+    const readRun: RunReader = (from, n) => readStringRun(cursor, label, sink, from, n);
+    readArray(cursor, label, readRun, count);
+    return sink.data.subarray(0, sink.at);
+  }
+  const storage = allocateAligned(count * datatypeInfo(datatype).elementBytes);
+  readArray(cursor, label, runReader(cursor, label, storage, count), count);
+  return storage;
+}
+
+/** Uninitialised memory on an 8-byte boundary, so that every typed array can lie over it. */
+function allocateAligned(bytes: number): Buffer {
+  const buffer = Buffer.allocUnsafe(bytes);
+  return buffer.byteOffset % 8 === 0 ? buffer : Buffer.allocUnsafeSlow(bytes);
+}
+
+/** Reads what is behind the opening bracket of the data. */
+function readArray(cursor: JsonCursor, tensor: JsonTensorLabel, readRun: RunReader, count: number): void {
+  if (tensor.nested) readLevel(cursor, tensor, readRun, 0, 0);
+  else if (count > 0) readRun(0, count);
+  else closeEmpty(cursor, tensor, 0);
+}
+
+/**
+ * Reads one nested array of dimension `level`, whose bracket is open.
+ *
+ * @returns index of the element behind it.
+ */
+function readLevel(
+  cursor: JsonCursor,
+  tensor: JsonTensorLabel,
+  readRun: RunReader,
+  level: number,
+  from: number,
+): number {
+  const dim = tensor.shape[level]!;
+  if (dim === 0) {
+    closeEmpty(cursor, tensor, from);
+    return from;
+  }
+  if (level === tensor.shape.length - 1) {
+    readRun(from, dim);
+    return from + dim;
+  }
+  let index = from;
+  for (let left = dim - 1; left >= 0; left--) {
+    if (cursor.peek() !== OPEN_BRACKET) failElement(cursor, tensor, index, cursor.pos);
+    cursor.pos++;
+    index = readLevel(cursor, tensor, readRun, level + 1, index);
+    cursor.pos = endElement(cursor, tensor, cursor.pos, index, left);
+  }
+  return index;
+}
+
+function closeEmpty(cursor: JsonCursor, tensor: JsonTensorLabel, index: number): void {
+  if (cursor.peek() !== CLOSE_BRACKET) {
+    // Not even JSON is the more useful thing to say.
+    cursor.skipValue(1);
+    failSurplus(tensor, index);
+  }
+  cursor.pos++;
+}
+
+function runReader(cursor: JsonCursor, tensor: JsonTensorLabel, storage: Buffer, count: number): RunReader {
+  const { buffer, byteOffset } = storage;
+  const integers =
+    (view: NarrowIntegers, min: number, max: number): RunReader =>
+    (from, n) =>
+      readIntegerRun(cursor, tensor, view, min, max, from, n);
+  switch (tensor.datatype) {
+    case 'FP32': {
+      const view = new Float32Array(buffer, byteOffset, count);
+      return (from, n) => readFloat32Run(cursor, tensor, view, from, n);
+    }
+    case 'FP64': {
+      const view = new Float64Array(buffer, byteOffset, count);
+      return (from, n) => readFloat64Run(cursor, tensor, view, from, n);
+    }
+    case 'INT64':
+    case 'UINT64': {
+      const words = new Uint32Array(buffer, byteOffset, 2 * count);
+      const signed = tensor.datatype === 'INT64';
+      return (from, n) => readInteger64Run(cursor, tensor, words, signed, from, n);
+    }
+    case 'INT32':
+      return integers(new Int32Array(buffer, byteOffset, count), -(2 ** 31), 2 ** 31 - 1);
+    case 'UINT32':
+      return integers(new Uint32Array(buffer, byteOffset, count), 0, 2 ** 32 - 1);
+    case 'INT16':
+      return integers(new Int16Array(buffer, byteOffset, count), -(2 ** 15), 2 ** 15 - 1);
+    case 'UINT16':
+      return integers(new Uint16Array(buffer, byteOffset, count), 0, 2 ** 16 - 1);
+    case 'INT8':
+      return integers(new Int8Array(buffer, byteOffset, count), -128, 127);
+    case 'UINT8':
+      return integers(new Uint8Array(buffer, byteOffset, count), 0, 255);
+    case 'BOOL':
+      return (from, n) => readBooleanRun(cursor, tensor, storage, from, n);
+    case 'FP16':
+    case 'BF16':
+    case 'BYTES':
+      throw new Error(`This is a bug: ${tensor.datatype} has no typed storage for JSON data`);
+  }
+}

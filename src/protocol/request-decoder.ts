@@ -1,0 +1,158 @@
+/**
+ * Turns the body of an inference request into a `BoundRequest` for one model version, or says what is wrong with it.
+ *
+ * One decoder per model version and process; it keeps what it learnt from earlier requests (templates, headers), all of it bounded and
+ * none of it taken from a request that was refused. Calls do not overlap.
+ *
+ *     body ─ header length 0 ──────▶ raw-request
+ *          ─ header seen before ───▶ header-memo: views into the body, no parse
+ *          ─ anything else ────────▶ request-reader → binary sizes → template-table
+ */
+import { BatchportError } from '../config/errors.ts';
+import { checkContent, checkDeclaredSize, contentMatters } from './binary-input.ts';
+import type { BoundRequest } from './bound-request.ts';
+import { type ContentCheck, type HeaderMeaning, HeaderMemo, leadingId, leadingIdEnd } from './header-memo.ts';
+import type { InputDraft } from './input-reader.ts';
+import { JsonCursor } from './json-cursor.ts';
+import { InterfaceChecks, type ModelInterface, type RequestLimits } from './model-interface.ts';
+import { bindRawRequest } from './raw-request.ts';
+import { type RequestDraft, readRequest } from './request-reader.ts';
+import { TemplateTable } from './template-table.ts';
+
+export type { ModelInterface, RequestLimits } from './model-interface.ts';
+
+export class RequestDecoder {
+  private readonly checks: InterfaceChecks;
+  private readonly templates: TemplateTable;
+  private readonly memo = new HeaderMemo();
+
+  constructor(model: ModelInterface, limits: RequestLimits) {
+    this.checks = new InterfaceChecks(model, limits);
+    this.templates = new TemplateTable(this.checks);
+  }
+
+  /**
+   * @param body after decompression. The result may hold views into it; it must not change while they are in use.
+   * @param headerLength as `parseInferenceHeaderLength` gives it: at most `body.length`, undefined when the whole body is JSON.
+   * @throws BAD_REQUEST, BAD_TENSOR
+   */
+  decode(body: Buffer, headerLength: number | undefined): BoundRequest {
+    if (headerLength === undefined) return this.decodeJson(body, body.length, undefined, 0);
+    if (headerLength === 0) return bindRawRequest(body, this.checks, this.templates);
+    const keyStart = leadingIdEnd(body, headerLength);
+    const meaning = this.memo.find(body, keyStart, headerLength);
+    if (meaning === undefined) return this.decodeJson(body, headerLength, headerLength, keyStart);
+    return this.bindMeaning(meaning, leadingId(body, keyStart), body, headerLength);
+  }
+
+  /** Binds a request of which every input is binary. */
+  private bindMeaning(
+    meaning: HeaderMeaning,
+    id: string | undefined,
+    body: Buffer,
+    headerLength: number,
+  ): BoundRequest {
+    const { template, offsets, lengths, timeoutUs, priority } = meaning;
+    if (meaning.binaryBytes !== body.length - headerLength)
+      this.failSize(meaning.binaryBytes, body.length - headerLength);
+    const inputs: Buffer[] = [];
+    for (let i = 0; i < offsets.length; i++) {
+      const start = headerLength + offsets[i]!;
+      inputs.push(body.subarray(start, start + lengths[i]!));
+    }
+    for (const check of meaning.contentChecks) checkContent(check.spec, check.count, inputs[check.index]!);
+    return { template, id, inputs, timeoutUs, priority };
+  }
+
+  private decodeJson(
+    body: Buffer,
+    jsonBytes: number,
+    headerLength: number | undefined,
+    keyStart: number,
+  ): BoundRequest {
+    const json = jsonBytes === body.length ? body : body.subarray(0, jsonBytes);
+    const draft = readRequest(new JsonCursor(json), this.checks);
+    const shapes: (readonly number[])[] = [];
+    const inputBytes: number[] = [];
+    const byIndex: (InputDraft | undefined)[] = this.checks.model.signature.inputs.map(() => undefined);
+    for (const input of draft.inputs) byIndex[input.index] = input;
+    this.checks.checkComplete(byIndex);
+    for (const input of byIndex) {
+      shapes.push(input!.shape);
+      inputBytes.push(input!.bytes);
+    }
+    const { timeoutUs, priority, binaryOutput } = draft.parameters;
+    const template = this.templates.templateOf(shapes, inputBytes, draft.outputs, binaryOutput ?? false);
+    const sections = this.locate(draft, headerLength !== undefined, body.length - jsonBytes);
+    const binary = draft.inputs.filter((input) => input.data === undefined);
+    if (binary.length === draft.inputs.length && headerLength !== undefined) {
+      const meaning: HeaderMeaning = {
+        template,
+        timeoutUs,
+        priority,
+        offsets: sections,
+        lengths: byIndex.map((input) => input!.binaryBytes),
+        binaryBytes: body.length - jsonBytes,
+        contentChecks: binary.filter((input) => contentMatters(input.spec)).map(contentCheckOf),
+      };
+      const request = this.bindMeaning(meaning, draft.id, body, headerLength);
+      // With an id that is not leading and plain, the next header will differ: there is nothing to remember.
+      if (keyStart > 0 || draft.id === undefined) this.memo.add(body, keyStart, headerLength, meaning);
+      return request;
+    }
+    const inputs = byIndex.map((input, index) => {
+      if (input!.data !== undefined) return input!.data;
+      const start = jsonBytes + sections[index]!;
+      const data = body.subarray(start, start + input!.binaryBytes);
+      checkContent(input!.spec, input!.count, data);
+      return data;
+    });
+    return { template, id: draft.id, inputs, timeoutUs, priority };
+  }
+
+  /**
+   * Where the tensor of each signature input begins behind the JSON, after a check that declared, expected and real sizes agree.
+   *
+   * @param available bytes behind the JSON.
+   * @returns offsets in signature order; 0 for an input that was sent as JSON.
+   */
+  private locate(draft: RequestDraft, hasHeader: boolean, available: number): number[] {
+    const offsets: number[] = this.checks.model.signature.inputs.map(() => 0);
+    let at = 0;
+    for (const input of draft.inputs) {
+      if (input.data !== undefined) continue;
+      if (!hasHeader) {
+        throw new BatchportError(
+          'BAD_REQUEST',
+          `input '${input.spec.name}' has 'binary_data_size', but the request has no Inference-Header-Content-Length header to say where its JSON ends`,
+        );
+      }
+      checkDeclaredSize(this.checks, input.spec, input.bytes, input.binaryBytes);
+      if (input.binaryBytes > available - at) {
+        throw new BatchportError(
+          'BAD_TENSOR',
+          `unexpected size for input '${input.spec.name}', expecting ${input.binaryBytes - (available - at)} additional bytes for model '${this.checks.model.name}'`,
+        );
+      }
+      offsets[input.index] = at;
+      at += input.binaryBytes;
+    }
+    if (at < available) this.failSize(at, available);
+    return offsets;
+  }
+
+  /** The bytes behind a header are not the ones it announces. */
+  private failSize(expected: number, got: number): never {
+    const model = this.checks.model.name;
+    throw new BatchportError(
+      'BAD_TENSOR',
+      got > expected
+        ? `unexpected additional input data for model '${model}': expected ${expected} bytes behind the JSON, got ${got}`
+        : `unexpected size for the binary inputs of model '${model}', expecting ${expected - got} additional bytes: expected ${expected} bytes behind the JSON, got ${got}`,
+    );
+  }
+}
+
+function contentCheckOf(input: InputDraft): ContentCheck {
+  return { index: input.index, spec: input.spec, count: input.count };
+}

@@ -1,0 +1,115 @@
+/**
+ * The `parameters` objects of a request, of its inputs and of its outputs.
+ *
+ * A value is a string, a number or a boolean. What the server acts on is read exactly; what asks for something the server does not
+ * have is refused; anything else is checked for its form and ignored, `sequence_*` included, since models here keep no state.
+ */
+import { BatchportError } from '../config/errors.ts';
+import type { JsonCursor } from './json-cursor.ts';
+import { JsonKeys } from './json-keys.ts';
+
+export interface RequestParameters {
+  timeoutUs: number | undefined;
+  priority: number | undefined;
+  binaryOutput: boolean | undefined;
+}
+
+const REQUEST_KEYS = new JsonKeys(['timeout', 'priority', 'binary_data_output']);
+const TIMEOUT = 0;
+const PRIORITY = 1;
+
+const INPUT_KEYS = new JsonKeys(['binary_data_size']);
+const OUTPUT_KEYS = new JsonKeys(['binary_data']);
+
+/** Parameters that would change what a client gets back, so that ignoring them would be a wrong answer. */
+const UNSUPPORTED = new Set([
+  'classification',
+  'shared_memory_region',
+  'shared_memory_byte_size',
+  'shared_memory_offset',
+]);
+
+/** Reads the request's own parameters at the cursor; `null` counts as none. @throws BAD_REQUEST */
+export function readRequestParameters(cursor: JsonCursor): RequestParameters {
+  const parameters: RequestParameters = { timeoutUs: undefined, priority: undefined, binaryOutput: undefined };
+  walkParameters(cursor, 'the request', REQUEST_KEYS, (key, name) => {
+    if (key === TIMEOUT) parameters.timeoutUs = readCount(cursor, name) || undefined;
+    else if (key === PRIORITY) parameters.priority = readCount(cursor, name) || undefined;
+    else parameters.binaryOutput = readFlag(cursor, name);
+  });
+  return parameters;
+}
+
+/** Reads an input's parameters; its `binary_data_size`, or -1 when it has none. @throws BAD_REQUEST */
+export function readInputParameters(cursor: JsonCursor, owner: string): number {
+  let size = -1;
+  walkParameters(cursor, owner, INPUT_KEYS, (_, name) => {
+    size = readCount(cursor, name);
+  });
+  return size;
+}
+
+/** Reads an output's parameters; its `binary_data`, or undefined when it has none. @throws BAD_REQUEST */
+export function readOutputParameters(cursor: JsonCursor, owner: string): boolean | undefined {
+  let binary: boolean | undefined;
+  walkParameters(cursor, owner, OUTPUT_KEYS, (_, name) => {
+    binary = readFlag(cursor, name);
+  });
+  return binary;
+}
+
+/** Calls `read` at the value of each key that is in `keys`, and checks the others. */
+function walkParameters(
+  cursor: JsonCursor,
+  owner: string,
+  keys: JsonKeys,
+  read: (key: number, name: string) => void,
+): void {
+  if (cursor.skipNull()) return;
+  if (cursor.kind() !== 'object') fail(`'parameters' of ${owner} must be an object`);
+  cursor.openObject();
+  let seen = 0;
+  for (let first = true; cursor.nextMember(first); first = false) {
+    const start = cursor.pos;
+    const key = cursor.readKey(keys);
+    if (key === JsonKeys.UNKNOWN) checkIgnored(cursor, owner, cursor.stringAt(start));
+    else {
+      const name = keys.names[key]!;
+      if ((seen & (1 << key)) !== 0) fail(`parameter '${name}' of ${owner} is given twice`);
+      seen |= 1 << key;
+      read(key, `parameter '${name}' of ${owner}`);
+    }
+  }
+}
+
+function checkIgnored(cursor: JsonCursor, owner: string, name: string): void {
+  if (UNSUPPORTED.has(name)) fail(`parameter '${name}' of ${owner} is not supported by this server`);
+  if (name.startsWith('triton_')) {
+    fail(`parameter keys starting with 'triton_' are reserved; ${owner} has one`);
+  }
+  const kind = cursor.kind();
+  if (kind === 'object' || kind === 'array' || kind === 'null') {
+    fail(
+      `a parameter of ${owner} is ${kind === 'null' ? 'null' : `an ${kind}`}; parameters are strings, numbers or booleans`,
+    );
+  }
+  cursor.skipValue(4);
+}
+
+/** An integer of 0 or more. Past 2^53 − 1 it stays at that, which is further than any timeout, priority or size goes. */
+function readCount(cursor: JsonCursor, name: string): number {
+  const start = cursor.kind() === 'number' ? cursor.pos : -1;
+  const value = start < 0 ? Number.NaN : cursor.readPlainInteger();
+  if (!(value >= 0))
+    fail(`${name} must be an integer of 0 or more, got ${cursor.excerpt(start < 0 ? cursor.pos : start)}`);
+  return Math.min(value, Number.MAX_SAFE_INTEGER);
+}
+
+function readFlag(cursor: JsonCursor, name: string): boolean {
+  if (cursor.kind() !== 'boolean') fail(`${name} must be true or false, got ${cursor.excerpt(cursor.pos)}`);
+  return cursor.readBoolean();
+}
+
+function fail(message: string): never {
+  throw new BatchportError('BAD_REQUEST', message);
+}
