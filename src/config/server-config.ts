@@ -109,7 +109,7 @@ export function serverConfigJsonSchema(): Record<string, unknown> {
     properties[key] = kind.schema.describe(`${description}${inUnit} Default: ${defaultText}.`).optional();
   }
   return {
-    title: 'Configuration of a batchport server',
+    title: 'batchport: configuration of the server',
     ...z.toJSONSchema(z.strictObject(properties), {
       io: 'input',
       target: 'draft-2020-12',

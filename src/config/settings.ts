@@ -71,6 +71,8 @@ export interface Setting<T> {
   readonly description: string;
 }
 
+const INGRESS_MAX = 64;
+
 export const SETTINGS: {
   readonly [K in SettingName]: Setting<SettingValues[K]>;
 } = {
@@ -120,9 +122,9 @@ export const SETTINGS: {
     key: 'ingress',
     flag: 'ingress',
     env: 'BATCHPORT_INGRESS',
-    kind: integer(1, 64, 'a number of processes'),
-    default: (machine) => (machine.cores <= 4 ? 1 : Math.min(64, Math.round(machine.cores / 4))),
-    defaultText: '1 up to 4 cores, then a quarter of the cores',
+    kind: integer(1, INGRESS_MAX, 'a number of processes'),
+    default: (machine) => Math.min(INGRESS_MAX, Math.max(1, Math.round(machine.cores / 4))),
+    defaultText: 'cores / 4, at least 1',
     group: 'Network',
     description: 'Processes that take requests from the HTTP port.',
   },
@@ -219,7 +221,7 @@ export const SETTINGS: {
     default: () => undefined,
     defaultText: 'none',
     group: 'Files and logs',
-    description: 'JSON file with settings, by the keys of this table.',
+    description: 'JSON file with settings, such as {"http_port": 9000}; config/server.schema.json describes it.',
   },
   cacheDir: {
     key: 'cache_dir',
@@ -229,7 +231,7 @@ export const SETTINGS: {
     default: (machine) => join(absoluteOr(machine.env.XDG_CACHE_HOME, join(machine.home, '.cache')), 'batchport'),
     defaultText: '$XDG_CACHE_HOME/batchport',
     group: 'Files and logs',
-    description: 'Directory for what can be computed again.',
+    description: 'Directory for what can be computed again. Without XDG_CACHE_HOME, ~/.cache/batchport.',
   },
   runtimeDir: {
     key: 'runtime_dir',
@@ -240,9 +242,10 @@ export const SETTINGS: {
       const runtimeHome = absoluteOr(machine.env.XDG_RUNTIME_DIR, undefined);
       return runtimeHome === undefined ? join(machine.tmp, `batchport-${machine.uid}`) : join(runtimeHome, 'batchport');
     },
-    defaultText: '$XDG_RUNTIME_DIR/batchport, else batchport-<uid> under the temporary directory',
+    defaultText: '$XDG_RUNTIME_DIR/batchport',
     group: 'Files and logs',
-    description: 'Directory for what lives as long as the server: locks, sockets.',
+    description:
+      'Directory for what lives as long as the server: locks, sockets. Without XDG_RUNTIME_DIR, batchport-<uid> in the temporary directory.',
   },
   logLevel: {
     key: 'log_level',

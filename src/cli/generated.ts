@@ -1,0 +1,67 @@
+/**
+ * Files of the repository that are written from the tables in the code: the JSON Schemas in `config/`, and the tables in
+ * README.md between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+ *
+ * `npm run generate` writes them; a test compares them, so that they cannot drift.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ERRORS, type ErrorKind } from '../config/errors.ts';
+import { exitCodesTable } from '../config/exit-codes.ts';
+import { modelConfigJsonSchema } from '../config/model-config-schema.ts';
+import { serverConfigJsonSchema } from '../config/server-config.ts';
+import { settingsTable } from '../config/settings-table.ts';
+
+const README = 'README.md';
+
+const readmeTables: Readonly<Record<string, () => string>> = {
+  settings: settingsTable,
+  errors: errorsTable,
+  'exit-codes': exitCodesTable,
+};
+
+/**
+ * What the generated files should hold, by their paths below `root`. The README is among them where it exists.
+ *
+ * @throws Error when a marker of the README has no partner or no table
+ */
+export function generatedFiles(root: string): Map<string, string> {
+  const files = new Map([
+    ['config/server.schema.json', jsonFile(serverConfigJsonSchema())],
+    ['config/model.schema.json', jsonFile(modelConfigJsonSchema())],
+  ]);
+  const readme = join(root, README);
+  if (existsSync(readme)) files.set(README, withTables(readFileSync(readme, 'utf8')));
+  return files;
+}
+
+/** The text with the tables of its markers refreshed; the rest is left as it is. */
+export function withTables(markdown: string): string {
+  const markers = [...markdown.matchAll(/<!-- ([a-z-]+):(begin|end) -->/g)].map(([, name, end]) => ({ name, end }));
+  for (let i = 0; i < markers.length; i += 2) {
+    const [begin, end] = [markers[i], markers[i + 1]];
+    if (begin?.end !== 'begin' || end?.end !== 'end' || begin.name !== end.name) {
+      throw new Error(`${README}: the marker of "${begin?.name}" has no partner`);
+    }
+  }
+  return markdown.replace(
+    /(<!-- ([a-z-]+):begin -->\n)[\s\S]*?(<!-- \2:end -->)/g,
+    (_, begin: string, name, end: string) => {
+      const table = readmeTables[String(name)];
+      if (table === undefined) throw new Error(`${README}: there is no table "${name}"`);
+      return `${begin}\n${table()}\n\n${end}`;
+    },
+  );
+}
+
+function jsonFile(value: unknown): string {
+  return `${JSON.stringify(value, undefined, 2)}\n`;
+}
+
+function errorsTable(): string {
+  const rows = Object.entries(ERRORS).map(([code, kind]) => {
+    const { http, retryAfterS, meaning }: ErrorKind = kind;
+    return `| \`${code}\` | ${http} | ${retryAfterS === undefined ? '' : `${retryAfterS} s`} | ${meaning} |`;
+  });
+  return ['| Code | HTTP | Retry-After | Meaning |', '|---|---|---|---|', ...rows].join('\n');
+}

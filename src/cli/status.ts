@@ -1,0 +1,192 @@
+/**
+ * `status`: what a running server says of itself on its metrics port, as tables or as it came.
+ *
+ * The server may be another version: fields that are missing show as "-", unknown ones are left out.
+ * Bounds: ANSWER_BYTES_MAX, ANSWER_TIMEOUT_MS.
+ */
+import { EXIT, ExitError } from '../config/exit-codes.ts';
+import { type Command, lastText, valueOption } from './command.ts';
+import { serverUrl } from './server-url.ts';
+import type { Terminal } from './terminal.ts';
+import { renderTable } from './text-table.ts';
+
+const ANSWER_BYTES_MAX = 16 * 2 ** 20;
+const ANSWER_TIMEOUT_MS = 10_000;
+
+export const statusCommand: Command = {
+  name: 'status',
+  usage: 'status',
+  describe: 'Show the processes and models of a running server',
+  positionals: {},
+  options: {
+    url: valueOption('Metrics address of the server', { defaultDescription: 'http://127.0.0.1:8002' }),
+    json: { description: "Print the server's JSON as it is", type: 'boolean' },
+  },
+  examples: [
+    ['status', 'Processes and models of the server on this machine'],
+    ['status --url http://gpu-box:8002 --json', 'Everything another server reports, for scripts'],
+  ],
+  run: async (args, terminal) => {
+    const text = await fetchStatus(serverUrl(lastText(args.url), 'metricsPort', terminal));
+    const status = parseObject(text);
+    terminal.out(args.json === true ? `${text.trimEnd()}\n` : formatStatus(status, terminal));
+    return EXIT.OK.code;
+  },
+};
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** The status as text for people; lines are fitted to the terminal's width. */
+export function formatStatus(status: Json, terminal: Pick<Terminal, 'columns'>): string {
+  const server = objectOf(status.server);
+  const addresses = Object.entries(objectOf(status.addresses)).map(([name, address]) => `${name} ${cell(address)}`);
+  const about = [
+    `batchport ${cell(server.version)}`,
+    cell(server.state),
+    `pid ${cell(server.pid)}`,
+    `up ${duration(server.uptime_s)}`,
+    ...addresses,
+  ];
+  const processes = renderTable(
+    [
+      { title: 'ROLE' },
+      { title: 'DEVICE' },
+      { title: 'PID', align: 'right' },
+      { title: 'EPOCH', align: 'right' },
+      { title: 'STATE' },
+      { title: 'UP', align: 'right' },
+      { title: 'RSS', align: 'right' },
+      { title: 'RESTARTS', align: 'right' },
+      { title: 'LAST EXIT' },
+    ],
+    objectsOf(status.processes).map((it) => [
+      cell(it.role),
+      cell(it.device),
+      cell(it.pid),
+      cell(it.epoch),
+      cell(it.state),
+      duration(it.uptime_s),
+      mebibytes(it.rss_bytes),
+      cell(it.restarts),
+      cell(it.last_exit),
+    ]),
+    terminal.columns,
+  );
+  const models = objectsOf(status.models).map((it) => {
+    const queue = objectOf(it.queue);
+    return [
+      cell(it.name),
+      cell(it.version),
+      cell(it.state),
+      cell(it.devices),
+      count(it.instances),
+      cell(it.max_batch_size),
+      cell(queue.rows),
+      cell(it.executions),
+      cell(it.reason),
+    ];
+  });
+  const modelTable = renderTable(
+    [
+      { title: 'MODEL' },
+      { title: 'VERSION', align: 'right' },
+      { title: 'STATE' },
+      { title: 'DEVICES' },
+      { title: 'INSTANCES', align: 'right' },
+      { title: 'MAX BATCH', align: 'right' },
+      { title: 'QUEUED', align: 'right' },
+      { title: 'RUNS', align: 'right' },
+      { title: 'REASON' },
+    ],
+    models,
+    terminal.columns,
+  );
+  return [`${about.join(', ')}\n`, processes, models.length === 0 ? 'no models\n' : modelTable].join('\n');
+}
+
+async function fetchStatus(url: string): Promise<string> {
+  const hint = 'is the server running? give --url, if its metrics port is another';
+  let response: Response;
+  try {
+    response = await fetch(`${url}/status`, {
+      headers: { accept: 'application/json' },
+      signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
+    });
+    if (response.ok) return await boundedText(response);
+  } catch (error) {
+    if (error instanceof ExitError) throw error;
+    throw new ExitError('UNAVAILABLE', `no answer from ${url}: ${reasonOf(error)}`, { hint, cause: error });
+  }
+  await response.body?.cancel();
+  throw new ExitError('UNAVAILABLE', `${url}/status answered ${response.status} ${response.statusText}`.trimEnd(), {
+    hint: 'status reads the metrics port, not the port of the inference protocol',
+  });
+}
+
+async function boundedText(response: Response): Promise<string> {
+  const parts: Uint8Array[] = [];
+  let length = 0;
+  for await (const part of response.body ?? []) {
+    length += part.length;
+    if (length > ANSWER_BYTES_MAX) {
+      throw new ExitError('UNAVAILABLE', `the answer of ${response.url} passes ${ANSWER_BYTES_MAX} bytes`);
+    }
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString('utf8');
+}
+
+function parseObject(text: string): Json {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Json;
+  } catch {
+    // Told below, like any other answer that is not a status.
+  }
+  throw new ExitError('UNAVAILABLE', 'the answer is not the JSON of a batchport server', {
+    hint: 'another program may listen there; give --url',
+  });
+}
+
+/** fetch hides what happened in its error's cause. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  if (error.name === 'TimeoutError') return `nothing within ${ANSWER_TIMEOUT_MS / 1000} s`;
+  const { cause } = error;
+  if (cause instanceof Error) return cause.message === '' ? String((cause as { code?: unknown }).code) : cause.message;
+  return error.message;
+}
+
+function objectOf(value: unknown): Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
+}
+
+function objectsOf(value: unknown): Json[] {
+  return Array.isArray(value) ? value.map(objectOf) : [];
+}
+
+function cell(value: unknown): string {
+  if (value === undefined || value === null || value === '') return '-';
+  if (Array.isArray(value)) return value.length === 0 ? '-' : value.map(cell).join(',');
+  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
+/** Instances come as a number, or as one record each. */
+function count(value: unknown): string {
+  return Array.isArray(value) ? String(value.length) : cell(value);
+}
+
+function mebibytes(value: unknown): string {
+  return typeof value === 'number' ? `${Math.round(value / 2 ** 20)} MiB` : '-';
+}
+
+function duration(value: unknown): string {
+  if (typeof value !== 'number' || !Number.isFinite(value)) return '-';
+  const seconds = Math.floor(value);
+  const days = Math.floor(seconds / 86_400);
+  const hours = Math.floor((seconds % 86_400) / 3600);
+  const minutes = Math.floor((seconds % 3600) / 60);
+  if (days > 0) return `${days}d${hours}h`;
+  if (hours > 0) return `${hours}h${minutes}m`;
+  return minutes > 0 ? `${minutes}m${seconds % 60}s` : `${seconds}s`;
+}
