@@ -122,7 +122,13 @@ export class DeviceProcess {
     const task: InstanceTask = { ...rest, session: model.loaded.handle, bellFds: this.#bellFds, started };
     const done = this.#instances.run(task, { name: 'runInstance' });
     model.instances.set(rest.slot, done);
-    done.catch((error: unknown) => this.#bug(error, key));
+    done.then(
+      () => {
+        model.instances.delete(rest.slot);
+        this.#send({ type: 'instance-stopped', model: key, slot: rest.slot });
+      },
+      (error: unknown) => this.#bug(error, key),
+    );
     while (Atomics.load(started, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 1));
   }
 

@@ -52,9 +52,9 @@ export type ToDevice =
       readonly path: string;
       readonly order: LoadOrder;
       /** Rows asked for by the configuration; undefined: find out. */
-      readonly maxBatchSize: number | undefined;
+      readonly maxBatchSize?: number;
       /** Found out before, by another device or an earlier life of this one. */
-      readonly known: Batching | undefined;
+      readonly known?: Batching;
     }
   | {
       readonly type: 'serve';
@@ -79,6 +79,7 @@ export type FromDevice =
     }
   | { readonly type: 'load-failed'; readonly model: ModelKey; readonly message: string }
   | { readonly type: 'serving'; readonly model: ModelKey; readonly slots: readonly number[] }
+  | { readonly type: 'instance-stopped'; readonly model: ModelKey; readonly slot: number }
   | { readonly type: 'unloaded'; readonly model: ModelKey };
 
 /** A served version as an ingress needs to know it. */
@@ -87,6 +88,8 @@ export interface ServedModel {
   readonly version: string;
   readonly state: string;
   readonly reason: string;
+  /** Whether requests may enter its queue: true also while its devices are being restarted. */
+  readonly accepting: boolean;
   /** Undefined until the model has been loaded once. */
   readonly serving:
     | {

@@ -1,0 +1,119 @@
+/**
+ * The answers that are documents: health, metadata, configuration, the repository index. Made from what the supervisor last announced.
+ */
+import { BatchportError } from '../config/errors.ts';
+import { PACKAGE_NAME, PACKAGE_VERSION } from '../config/version.ts';
+import { modelMetadata, serverMetadata } from '../protocol/metadata.ts';
+import { isReady, type ModelEntry, ModelTable } from './model-table.ts';
+import type { Route } from './router.ts';
+
+const PLATFORM = 'onnxruntime_onnx';
+/** Extensions of the protocol that the server passes tests for. */
+const EXTENSIONS = ['binary_tensor_data', 'model_configuration'] as const;
+
+export interface Document {
+  readonly status: number;
+  readonly document: unknown;
+}
+
+export class Documents {
+  readonly #models: ModelTable;
+  /** Whether the server as a whole is ready, and why not. */
+  ready = false;
+  reason = 'starting';
+
+  constructor(models: ModelTable) {
+    this.#models = models;
+  }
+
+  /** @throws BatchportError where the answer is an error. */
+  answer(route: Route): Document {
+    switch (route.endpoint) {
+      case 'serverMetadata':
+        return ok(serverMetadata(PACKAGE_NAME, PACKAGE_VERSION, EXTENSIONS));
+      case 'live':
+        return ok({ live: true });
+      case 'ready':
+        return {
+          status: this.ready ? 200 : 503,
+          document: this.ready ? { ready: true } : { ready: false, error: this.reason },
+        };
+      case 'modelMetadata':
+        return ok(this.#metadata(this.#models.find(route.model, route.version)));
+      case 'modelReady':
+        return this.#modelReady(this.#models.find(route.model, route.version));
+      case 'modelConfig':
+        return ok(this.#config(this.#models.find(route.model, route.version)));
+      case 'repositoryIndex':
+        return ok([...this.#models.all()].map(indexEntry));
+      case 'repositoryLoad':
+      case 'repositoryUnload':
+        throw new BatchportError(
+          'BAD_REQUEST',
+          'Models cannot be loaded or unloaded over the network by this server: its repository is read at start.',
+        );
+      case 'infer':
+        throw new Error('inference is not a document: this is a bug');
+    }
+  }
+
+  #modelReady(entry: ModelEntry): Document {
+    const ready = isReady(entry);
+    const { reason, state } = entry.announced;
+    return {
+      status: ready ? 200 : 503,
+      document: { name: entry.name, version: entry.version, ready, ...(ready ? {} : { error: reason || state }) },
+    };
+  }
+
+  #metadata(entry: ModelEntry) {
+    const { serving } = entry.announced;
+    if (serving === undefined) {
+      ModelTable.serving(entry); // throws why
+      throw new BatchportError('NOT_READY', 'The model has not been loaded.');
+    }
+    const versions = this.#models.versions(entry.name).map(({ version }) => version);
+    const maxBatchSize = serving.batching.maxBatchSize;
+    const { name, version } = entry;
+    const contract = { name, version, signature: serving.signature, batching: maxBatchSize > 0, maxBatchSize };
+    return {
+      ...modelMetadata(contract, versions, PLATFORM),
+      // Where it really runs, as parameters that clients which do not know them pass over.
+      parameters: { devices: serving.devices.join(','), max_batch_size: maxBatchSize, batching: serving.batching.reason },
+    };
+  }
+
+  /** The configuration in force: what the file says, completed by defaults and by what the model itself says. */
+  #config(entry: ModelEntry) {
+    const { config, serving } = entry.announced;
+    return {
+      name: entry.name,
+      platform: PLATFORM,
+      backend: 'onnxruntime',
+      max_batch_size: serving?.batching.maxBatchSize ?? null,
+      input: serving?.signature.inputs.map(configTensor) ?? [],
+      output: serving?.signature.outputs.map(configTensor) ?? [],
+      ...config,
+      ...(serving === undefined
+        ? {}
+        : { max_batch_size: serving.batching.maxBatchSize, batching_reason: serving.batching.reason }),
+    };
+  }
+}
+
+function configTensor(tensor: { name: string; datatype: string; shape: readonly number[] }) {
+  return {
+    name: tensor.name,
+    data_type: `TYPE_${tensor.datatype === 'BYTES' ? 'STRING' : tensor.datatype}`,
+    dims: tensor.shape,
+  };
+}
+
+function indexEntry(entry: ModelEntry) {
+  const { state, reason } = entry.announced;
+  return { name: entry.name, version: entry.version, state, reason };
+}
+
+function ok(document: unknown): Document {
+  return { status: 200, document };
+}

@@ -1,0 +1,208 @@
+/**
+ * One inference request from the moment its body is whole to its answer.
+ *
+ *     decode → admit → place in a slab ──(doorbell)──▶ complete → answered
+ *                │                │
+ *                └ refused        ├ deadline passed: 504, rows given up
+ *                                 └ client left: rows given up
+ *
+ * Owner: the connection it came on, until `finished`. The body is kept only while the request waits for space in the queue. What it answers goes
+ * through a `Reply`, so that this file does not know what carries it.
+ */
+import { BatchportError, type ErrorCode } from '../config/errors.ts';
+import type { Outcome } from '../metrics/counters.ts';
+import { STAGES } from '../metrics/counters.ts';
+import type { BoundRequest } from '../protocol/bound-request.ts';
+import type { EncodedResponse, OutputTensor } from '../protocol/response-encoder.ts';
+import type { Claim } from '../queue/producer.ts';
+import {
+  type ResultReader,
+  STATUS_DEADLINE,
+  STATUS_MODEL_FAILED,
+  STATUS_OK,
+  STATUS_OUT_OF_MEMORY,
+  STATUS_RESULT_TOO_LARGE,
+  STATUS_WORKER_LOST,
+} from '../queue/result.ts';
+import { nowUs } from '../system/clock.ts';
+import { OUTCOME_INDEX, type Serving } from './served-model.ts';
+
+/** What carries the answer. Called at most once, and never after the client has left. */
+export interface Reply {
+  sendResult(response: EncodedResponse): void;
+  sendError(error: BatchportError): void;
+}
+
+const [RECEIVE, QUEUE, RUN, SEND, TOTAL] = STAGES.map((_, n) => n) as [number, number, number, number, number];
+
+const STATUS_CODES = new Map<number, ErrorCode>([
+  [STATUS_MODEL_FAILED, 'MODEL_FAILED'],
+  [STATUS_OUT_OF_MEMORY, 'OUT_OF_MEMORY'],
+  [STATUS_WORKER_LOST, 'WORKER_LOST'],
+  [STATUS_DEADLINE, 'DEADLINE_EXCEEDED'],
+  [STATUS_RESULT_TOO_LARGE, 'OUT_OF_MEMORY'],
+]);
+
+const DEFAULT_MESSAGES: Partial<Record<ErrorCode, string>> = {
+  WORKER_LOST:
+    'The process running the request died, and so did those that tried again. The request may be sent once more.',
+  DEADLINE_EXCEEDED: 'request timeout expired before its batch ran',
+};
+
+/** setTimeout takes no more; a deadline beyond it never comes. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
+export class Inference {
+  readonly #serving: Serving;
+  readonly #reply: Reply;
+  readonly #startedUs: number;
+  #request: BoundRequest | undefined;
+  #claim: Claim<Inference> | undefined;
+  #placedUs = 0;
+  #timer: NodeJS.Timeout | undefined;
+  /** Answered, given up, or refused. */
+  finished = false;
+
+  constructor(serving: Serving, reply: Reply, startedUs: number) {
+    this.#serving = serving;
+    this.#reply = reply;
+    this.#startedUs = startedUs;
+    serving.entered();
+  }
+
+  /**
+   * Takes the whole body. Everything that can be wrong with it is answered here; else the answer comes later.
+   *
+   * @param headerLength of Inference-Header-Content-Length, undefined without that header.
+   */
+  submit(body: Buffer, headerLength: number | undefined): void {
+    const serving = this.#serving;
+    try {
+      const request = serving.decoder.decode(body, headerLength);
+      const { rows } = request.template;
+      const { layout } = serving.bindingOf(request);
+      const needed = serving.producer.requestBytes(layout, rows, request.inputs);
+      if (needed > serving.producer.capacityBytes) {
+        throw new BatchportError(
+          'BODY_TOO_LARGE',
+          `The request needs ${needed} bytes of the model's queue, which has ${serving.producer.capacityBytes} for requests; raise queue.max_bytes of the model.`,
+        );
+      }
+      serving.counters.received(rows, body.length);
+      if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
+      this.#request = request;
+      const timeoutUs = request.timeoutUs !== undefined && request.timeoutUs > 0 ? request.timeoutUs : serving.sloUs;
+      const deadlineUs = timeoutUs > 0 ? this.#startedUs + timeoutUs : 0;
+      if (deadlineUs > 0) this.#armDeadline(deadlineUs);
+      this.#placedUs = nowUs();
+      serving.counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
+      const claim = serving.producer.place(this, layout, rows, request.inputs, deadlineUs);
+      if (claim === 'full') throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
+      if (claim !== undefined) this.#claim = claim;
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
+  #armDeadline(deadlineUs: number): void {
+    const ms = Math.min(TIMER_MAX_MS, Math.max(0, (deadlineUs - nowUs()) / 1000));
+    this.#timer = setTimeout(() => {
+      this.#giveUp();
+      this.fail(new BatchportError('DEADLINE_EXCEEDED', 'request timeout expired before the answer was there'));
+    }, ms);
+  }
+
+  /** The result is there. Views of the reader are valid only during this call. */
+  complete(reader: ResultReader): void {
+    if (this.finished) return;
+    const serving = this.#serving;
+    try {
+      const doneUs = nowUs();
+      const { status } = reader;
+      if (status !== STATUS_OK) {
+        const code = STATUS_CODES.get(status) ?? 'INTERNAL';
+        this.fail(new BatchportError(code, reader.message() || DEFAULT_MESSAGES[code] || 'The run failed.'));
+        return;
+      }
+      const request = this.#request!;
+      const { positions } = serving.bindingOf(request);
+      const outputs: OutputTensor[] = [];
+      for (let n = 0; n < positions.length; n++) outputs.push(reader.output(positions[n]!));
+      const response = serving.encoder.encode(request, outputs);
+      const { sealedAtUs, runAtUs, doneAtUs } = reader;
+      this.#finish('ok');
+      this.#reply.sendResult(response);
+      const { counters } = serving;
+      counters.sent(response.body.length);
+      counters.stage(QUEUE, sealedAtUs - this.#placedUs);
+      counters.stage(RUN, doneAtUs - runAtUs);
+      const nowSentUs = nowUs();
+      counters.stage(SEND, nowSentUs - doneUs);
+      counters.stage(TOTAL, nowSentUs - this.#startedUs);
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
+  /** Answers with an error. */
+  fail(error: BatchportError): void {
+    if (this.finished) return;
+    this.#finish(outcomeOf(error));
+    this.#reply.sendError(error);
+  }
+
+  /** The client has gone: nobody is answered, the rows are given up. */
+  cancel(): void {
+    if (this.finished) return;
+    this.#giveUp();
+    this.#finish('cancelled');
+  }
+
+  #giveUp(): void {
+    const { producer } = this.#serving;
+    if (this.#claim !== undefined) producer.abandon(this.#claim);
+    else if (this.#request !== undefined) producer.dropWaiting(this);
+  }
+
+  /** Told by the queue when a request that waited for space got its rows. */
+  placed(claim: Claim<Inference>): void {
+    this.#claim = claim;
+  }
+
+  #finish(outcome: Outcome): void {
+    this.finished = true;
+    if (this.#timer !== undefined) clearTimeout(this.#timer);
+    this.#serving.counters.outcome(OUTCOME_INDEX[outcome]);
+    this.#serving.left();
+  }
+}
+
+export const QUEUE_FULL_MESSAGE = "The model's queue is full. Retry later, or raise queue.max_rows of the model.";
+
+export function asBatchportError(error: unknown): BatchportError {
+  if (error instanceof BatchportError) return error;
+  return new BatchportError('INTERNAL', error instanceof Error ? error.message : String(error), { cause: error });
+}
+
+/** The metric that an error counts under. */
+export function outcomeOf(error: BatchportError): Outcome {
+  switch (error.code) {
+    case 'QUEUE_FULL':
+      return 'rejected';
+    case 'DEADLINE_EXCEEDED':
+    case 'REQUEST_TIMEOUT':
+      return 'deadline';
+    case 'CLIENT_CLOSED':
+      return 'cancelled';
+    case 'NOT_READY':
+    case 'DRAINING':
+    case 'OUT_OF_MEMORY':
+    case 'WORKER_LOST':
+      return 'unavailable';
+    case 'INTERNAL':
+    case 'MODEL_FAILED':
+      return 'failed';
+    default:
+      return 'invalid';
+  }
+}

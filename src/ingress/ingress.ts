@@ -1,0 +1,96 @@
+/**
+ * An ingress process: HTTP in front, the queue behind. It holds no model and no weights, so its death costs its own connections only.
+ *
+ * It obeys the supervisor over the IPC channel and is woken by its doorbell when results are there. Every queue is looked at again at intervals, so
+ * that a lost ring costs milliseconds. If the supervisor dies, the kernel ends this process.
+ */
+import { constants as fs, openSync } from 'node:fs';
+import { Socket } from 'node:net';
+import { createLogger, flushLogs, type Logger } from '../config/log.ts';
+import type { LogLevel } from '../config/settings.ts';
+import type { FromIngress, ToIngress } from '../protocol/control.ts';
+import { openProcessFd } from '../system/memory.ts';
+import { Documents } from './documents.ts';
+import { HttpServer } from './http-server.ts';
+import { ModelTable } from './model-table.ts';
+
+/** How often queues are looked at without a ring. */
+const POLL_MS = 50;
+/** While draining: how often it is checked whether all have been answered. */
+const DRAIN_CHECK_MS = 10;
+
+type Init = Extract<ToIngress, { type: 'init' }>;
+
+export class IngressProcess {
+  readonly #log: Logger;
+  readonly #send: (message: FromIngress) => void;
+  readonly #models: ModelTable;
+  readonly #documents: Documents;
+  readonly #http: HttpServer;
+
+  constructor(init: Init, send: (message: FromIngress) => void) {
+    this.#send = send;
+    this.#log = createLogger('ingress', init.settings.logLevel as LogLevel, { slot: init.slot });
+    const bellFds = init.bellFds.map((fd) => openProcessFd(init.supervisorPid, fd));
+    this.#models = new ModelTable(init.slot, bellFds, 8 * init.settings.maxBodyBytes);
+    this.#documents = new Documents(this.#models);
+    this.#http = new HttpServer(this.#models, this.#documents, init.settings, this.#log);
+    this.#listenToBell(`/proc/${init.supervisorPid}/fd/${init.bellFd}`);
+    setInterval(() => this.#models.poll(), POLL_MS);
+    void this.#http.listen(init.listenFd).then(() => send({ type: 'listening' }));
+  }
+
+  #listenToBell(path: string): void {
+    const bell = new Socket({
+      fd: openSync(path, fs.O_RDONLY | fs.O_NONBLOCK),
+      readable: true,
+      writable: false,
+      // One buffer for ever: how many rings there were does not matter.
+      onread: {
+        buffer: Buffer.alloc(256),
+        callback: () => {
+          this.#models.poll();
+          return true;
+        },
+      },
+    } as ConstructorParameters<typeof Socket>[0]);
+    bell.on('error', (error) => {
+      this.#log.fatal({ err: error }, 'the doorbell is broken; this is a bug');
+      throw error;
+    });
+    bell.resume();
+  }
+
+  handle(message: ToIngress): void {
+    switch (message.type) {
+      case 'init':
+        throw new Error('an ingress is initialised once: this is a bug');
+      case 'models':
+        this.#documents.ready = message.ready;
+        this.#documents.reason = message.reason;
+        this.#models.update(message.models);
+        return;
+      case 'drain':
+        this.#drain(message.timeoutMs);
+    }
+  }
+
+  /** Finishes what is under way, within the time; then ends the process. */
+  #drain(timeoutMs: number): void {
+    this.#documents.ready = false;
+    this.#documents.reason = 'the server is shutting down';
+    this.#http.drain();
+    const until = Date.now() + timeoutMs;
+    const check = setInterval(() => {
+      this.#models.poll();
+      const unanswered = this.#models.inFlight;
+      if (unanswered > 0 && Date.now() < until) return;
+      clearInterval(check);
+      if (unanswered > 0) this.#log.error({ unanswered }, 'requests were cut at the end of the drain time');
+      this.#http.destroyConnections();
+      this.#send({ type: 'drained', unanswered });
+      flushLogs(this.#log);
+      setImmediate(() => process.exit(0));
+    }, DRAIN_CHECK_MS);
+  }
+}

@@ -1,0 +1,117 @@
+/**
+ * A served model version as this ingress process sees it: decoder, encoder, its end of the queue, its counters.
+ *
+ * Owner: the model table; made when the supervisor announces the version, closed when it withdraws it and the last request is answered.
+ */
+import { IngressCounters, OUTCOMES, type Outcome } from '../metrics/counters.ts';
+import type { BoundRequest, RequestTemplate } from '../protocol/bound-request.ts';
+import type { ServedModel } from '../protocol/control.ts';
+import { RequestDecoder } from '../protocol/request-decoder.ts';
+import { ResponseEncoder } from '../protocol/response-encoder.ts';
+import { Doorbells, hear } from '../queue/bells.ts';
+import { counterOffset } from '../queue/geometry.ts';
+import { encodeKey, SlabLayout } from '../queue/layout.ts';
+import { type Claim, Producer } from '../queue/producer.ts';
+import { ResultReader } from '../queue/result.ts';
+import { Segment } from '../queue/segment.ts';
+import type { Inference } from './inference.ts';
+
+export const OUTCOME_INDEX = Object.fromEntries(OUTCOMES.map((name, n) => [name, n])) as Record<Outcome, number>;
+
+/** Layout of a template, and where each output the client asked for stands in it. */
+export interface Binding {
+  readonly layout: SlabLayout;
+  readonly positions: readonly number[];
+}
+
+const LAYOUTS_MAX = 256;
+
+/** The serving half of a model: there once it has been loaded for the first time. */
+export class Serving {
+  readonly decoder: RequestDecoder;
+  readonly encoder: ResponseEncoder;
+  readonly producer: Producer<Inference>;
+  readonly reader: ResultReader;
+  readonly counters: IngressCounters;
+  readonly segment: Segment;
+  readonly sloUs: number;
+  readonly #model: ServedModel & { serving: NonNullable<ServedModel['serving']> };
+  readonly #slot: number;
+  readonly #bindings = new WeakMap<RequestTemplate, Binding>();
+  readonly #layouts = new Map<string, SlabLayout>();
+  #inFlight = 0;
+
+  constructor(model: ServedModel, slot: number, bellFds: readonly number[], maxTensorBytes: number) {
+    const { serving } = model;
+    if (serving === undefined) throw new Error('a model that was never loaded cannot serve: this is a bug');
+    this.#model = { ...model, serving };
+    this.#slot = slot;
+    const maxBatchSize = serving.batching.maxBatchSize;
+    const { name, version } = model;
+    const contract = { name, version, signature: serving.signature, batching: maxBatchSize > 0, maxBatchSize };
+    this.decoder = new RequestDecoder(contract, { maxElements: maxTensorBytes, maxTensorBytes });
+    this.encoder = new ResponseEncoder(contract);
+    this.segment = Segment.attach(serving.queue);
+    const bells = new Doorbells(this.segment, bellFds);
+    this.producer = new Producer(this.segment, slot, bells, { maxRows: serving.maxRows }, placed);
+    this.reader = new ResultReader(this.segment);
+    this.counters = new IngressCounters(this.segment.f64, counterOffset(this.segment.geometry, { ingress: slot }) / 8);
+    this.counters.inFlight(0);
+    this.sloUs = (serving.sloMs ?? 0) * 1000;
+  }
+
+  /** Requests accepted and not yet answered. */
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  entered(): void {
+    this.counters.inFlight(++this.#inFlight);
+  }
+
+  left(): void {
+    this.counters.inFlight(--this.#inFlight);
+  }
+
+  bindingOf(request: BoundRequest): Binding {
+    const { template } = request;
+    let binding = this.#bindings.get(template);
+    if (binding === undefined) {
+      // The set of outputs is part of the key, their order is not.
+      const indices = [...new Set(template.outputs.map(({ index }) => index))].sort((a, b) => a - b);
+      const layout = this.#layoutOf(template, indices);
+      binding = { layout, positions: template.outputs.map(({ index }) => indices.indexOf(index)) };
+      this.#bindings.set(template, binding);
+    }
+    return binding;
+  }
+
+  #layoutOf(template: RequestTemplate, outputs: readonly number[]): SlabLayout {
+    let layout = this.#layouts.get(template.shapeKey);
+    if (layout === undefined) {
+      const key = encodeKey(template.whole, outputs, template.shapes);
+      layout = new SlabLayout(this.#model.serving.signature, key, this.segment.geometry.claimsPerSlab);
+      if (this.#layouts.size >= LAYOUTS_MAX) this.#layouts.clear();
+      this.#layouts.set(template.shapeKey, layout);
+    }
+    return layout;
+  }
+
+  /** Takes finished results out of the queue and answers them. */
+  poll(): void {
+    hear(this.segment, this.#slot);
+    this.producer.poll(this.reader, deliver);
+  }
+
+  close(): void {
+    this.segment.close();
+  }
+}
+
+function deliver(inference: Inference, _claim: unknown, reader: ResultReader): void {
+  inference.complete(reader);
+}
+
+function placed(inference: Inference, claim: Claim<Inference>): void {
+  inference.placed(claim);
+}

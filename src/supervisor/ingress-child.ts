@@ -1,0 +1,143 @@
+/**
+ * An ingress process seen from the supervisor. When it dies, its clients' connections die with it, its rows are given back, new connections wait in the listening
+ * socket's backlog (which the supervisor holds) until the next one is up.
+ */
+import type { Logger } from '../config/log.ts';
+import type { ServerSettings } from '../config/settings.ts';
+import type { FromIngress, ToIngress } from '../protocol/control.ts';
+import { reclaimIngress } from '../queue/reclaim.ts';
+import { ChildProcess, describeExit, type ExitRecord } from './child-process.ts';
+import type { ServedVersion } from './served-version.ts';
+
+/** Bodies in flight of one ingress process: room for a few of the largest. */
+const INFLIGHT_BODIES = 8;
+const INFLIGHT_MIN_BYTES = 256 * 1024 * 1024;
+/** Descriptor number under which the child finds the listening socket: after stdin, stdout, stderr and the channel. */
+const LISTEN_FD = 4;
+/** Short-lived objects of a few thousand requests fit, so that they are gone before they are copied. */
+const SEMI_SPACE_MIB = 32;
+
+export interface IngressChildOptions {
+  readonly settings: ServerSettings;
+  readonly listenFd: number;
+  readonly bellReadFd: number;
+  readonly bellWriteFds: readonly number[];
+  readonly log: Logger;
+  readonly versions: readonly ServedVersion[];
+  readonly announcement: () => ToIngress;
+  readonly onListening: () => void;
+}
+
+export class IngressChild {
+  readonly slot: number;
+  readonly process: ChildProcess<FromIngress, ToIngress>;
+  readonly #options: IngressChildOptions;
+  readonly #exits = new Map<string, number>();
+  #listening = false;
+  #unanswered = 0;
+  #onGone: (() => void) | undefined;
+
+  constructor(slot: number, options: IngressChildOptions) {
+    this.slot = slot;
+    this.#options = options;
+    this.process = new ChildProcess<FromIngress, ToIngress>({
+      role: 'ingress',
+      entry: new URL('../../workers/ingress.js', import.meta.url),
+      env: {},
+      execArgv: [`--max-semi-space-size=${SEMI_SPACE_MIB}`],
+      inherit: options.listenFd,
+      onStart: () => {},
+      onMessage: (message) => this.#handle(message),
+      onExit: (exit) => this.#exited(exit),
+    });
+  }
+
+  start(): void {
+    this.process.start();
+  }
+
+  get listening(): boolean {
+    return this.#listening;
+  }
+
+  get exits(): ReadonlyMap<string, number> {
+    return this.#exits;
+  }
+
+  get gone(): Promise<void> {
+    if (this.process.pid === undefined) return Promise.resolve();
+    return new Promise((resolve) => {
+      const before = this.#onGone;
+      this.#onGone = () => {
+        before?.();
+        resolve();
+      };
+    });
+  }
+
+  send(message: ToIngress): void {
+    if (this.#listening || message.type !== 'models') this.process.send(message);
+  }
+
+  #handle(message: FromIngress): void {
+    switch (message.type) {
+      case 'hello': {
+        const { settings, bellReadFd, bellWriteFds, announcement } = this.#options;
+        this.process.send({
+          type: 'init',
+          supervisorPid: process.pid,
+          slot: this.slot,
+          listenFd: LISTEN_FD,
+          bellFd: bellReadFd,
+          bellFds: bellWriteFds,
+          settings: {
+            maxBodyBytes: settings.maxBodyBytes,
+            maxInflightBytes: Math.max(INFLIGHT_MIN_BYTES, INFLIGHT_BODIES * settings.maxBodyBytes),
+            headersTimeoutS: settings.headersTimeoutS,
+            bodyIdleTimeoutS: settings.bodyIdleTimeoutS,
+            keepAliveTimeoutS: settings.keepAliveTimeoutS,
+            logLevel: settings.logLevel,
+          },
+        });
+        this.process.send(announcement());
+        return;
+      }
+      case 'listening':
+        this.#listening = true;
+        this.process.ready();
+        this.#options.onListening();
+        return;
+      case 'drained':
+        this.#unanswered = message.unanswered;
+        return;
+    }
+  }
+
+  #exited(exit: ExitRecord): void {
+    this.#listening = false;
+    const how = describeExit(exit);
+    this.#exits.set(how, (this.#exits.get(how) ?? 0) + 1);
+    let claims = 0;
+    for (const { segment, bells } of this.#options.versions) {
+      if (segment !== undefined && bells !== undefined) claims += reclaimIngress(segment, bells, this.slot).claims;
+    }
+    if (exit.restartInMs !== undefined) {
+      this.#options.log.error(
+        { slot: this.slot, childPid: exit.pid, how, requestsCut: claims, restartInMs: Math.round(exit.restartInMs) },
+        'ingress process ended',
+      );
+    }
+    this.#onGone?.();
+  }
+
+  /** Lets it finish what is under way. Returns how many requests were cut. */
+  async drain(timeoutMs: number, graceMs: number): Promise<number> {
+    this.process.stopping();
+    if (this.process.pid === undefined) return 0;
+    this.process.send({ type: 'drain', timeoutMs });
+    const timer = setTimeout(() => this.process.kill('SIGKILL'), timeoutMs + graceMs);
+    await this.gone;
+    clearTimeout(timer);
+    return this.#unanswered;
+  }
+}

@@ -1,0 +1,116 @@
+/**
+ * What is checked before the first child is started: devices, models, memory for the queues, addresses. Everything wrong is told at once, and nothing has
+ * been started then.
+ */
+import { BatchportError } from '../config/errors.ts';
+import { ExitError } from '../config/exit-codes.ts';
+import type { Logger } from '../config/log.ts';
+import type { ServerSettings } from '../config/settings.ts';
+import { formatSizeBytes } from '../config/size.ts';
+import { type Device, parseDeviceName } from '../device/device-name.ts';
+import type { RepositoryModel } from '../repository/model-directory.ts';
+import { scanRepository, singleModel } from '../repository/repository.ts';
+import { SystemError } from '../system/errno.ts';
+import { availableMemory } from '../system/host-memory.ts';
+import { type Listener, openListener } from '../system/listener.ts';
+
+const BACKLOG = 1024;
+
+/** @throws ExitError DEVICE for a name that is none. */
+export function readDevices(names: readonly string[]): Device[] {
+  return names.map((name) => {
+    try {
+      return parseDeviceName(name);
+    } catch (error) {
+      if (error instanceof BatchportError) throw new ExitError('DEVICE', error.message);
+      throw error;
+    }
+  });
+}
+
+/**
+ * The models to serve. Faulty ones are logged and left out, or kept as unavailable where their versions are known.
+ *
+ * @throws ExitError when there is nothing to serve at all.
+ */
+export function readModels(settings: ServerSettings, devices: readonly Device[], log: Logger): RepositoryModel[] {
+  if (settings.model !== undefined) {
+    const model = singleModel(settings.model);
+    if (model.problem !== undefined) throw new ExitError('MODEL', `${settings.model} ${model.problem}`);
+    const faulty = model.versions[0]?.problem;
+    if (faulty !== undefined) throw new ExitError('MODEL', `${settings.model}: ${faulty}`);
+    return [model];
+  }
+  const directory = settings.modelRepository;
+  if (directory === undefined) throw new Error('neither a model nor a repository: this is a bug');
+  const { models, problems } = scanRepository(directory);
+  for (const { path, message } of problems) log.warn({ path }, message);
+  const names = new Set(devices.map(({ text }) => text));
+  const usable: RepositoryModel[] = [];
+  for (const model of models) {
+    for (const { name, reason } of model.ignored) log.warn({ model: model.name, entry: name }, reason);
+    const unknown = model.config.devices?.filter((name) => !names.has(parseOrText(name)));
+    const problem =
+      model.problem ??
+      (unknown !== undefined && unknown.length > 0
+        ? `its config.json asks for the device ${unknown.join(', ')}, which the server does not have; start it with --device ${unknown[0]}`
+        : undefined);
+    if (problem === undefined) usable.push(model);
+    else log.error({ model: model.name, reason: problem }, 'model cannot be served');
+  }
+  if (usable.length === 0) {
+    const why = problems[0]?.message ?? models[0]?.problem ?? 'it holds no model';
+    throw new ExitError('CONFIG', `Nothing to serve in ${directory}: ${why}`, {
+      hint: 'A repository holds <model>/<version>/model.onnx; bin/serve check-config tells every problem.',
+    });
+  }
+  return usable;
+}
+
+function parseOrText(name: string): string {
+  try {
+    return parseDeviceName(name).text;
+  } catch {
+    return name;
+  }
+}
+
+/**
+ * The queues may grow to their limits only if the machine has that much: found out now and not in the middle of a load peak.
+ *
+ * @throws ExitError CONFIG with needed and available bytes.
+ */
+export function requireQueueMemory(models: readonly RepositoryModel[]): void {
+  let neededBytes = 0;
+  for (const { config, versions } of models) neededBytes += config.queue.maxBytes * versions.length;
+  const { availableBytes, source } = availableMemory();
+  if (neededBytes <= availableBytes) return;
+  throw new ExitError(
+    'CONFIG',
+    `The queues of the models may take ${formatSizeBytes(neededBytes)} of shared memory, but only ${formatSizeBytes(Math.floor(availableBytes))} are available (${source}).`,
+    { hint: 'Lower queue.max_bytes in the config.json of the models, or serve fewer of them.' },
+  );
+}
+
+/** Opens both addresses; each that cannot be opened is named. @throws ExitError ADDRESS */
+export async function openListeners(settings: ServerSettings): Promise<{ http: Listener; metrics: Listener }> {
+  const { host, httpPort, metricsPort } = settings;
+  const metricsHost = host.startsWith('unix:') ? '127.0.0.1' : host;
+  const open = async (what: string, where: string, port: number): Promise<Listener | string> => {
+    try {
+      return await openListener({ host: where, port, backlog: BACKLOG });
+    } catch (error) {
+      if (!(error instanceof SystemError)) throw error;
+      const reason = error.code === 'EADDRINUSE' ? 'the port is in use by another process' : error.message;
+      return `Cannot listen for ${what} on ${where} port ${port}: ${reason} (${error.code}).`;
+    }
+  };
+  const http = await open('HTTP', host, httpPort);
+  const metrics = await open('metrics', metricsHost, metricsPort);
+  if (typeof http !== 'string' && typeof metrics !== 'string') return { http, metrics };
+  for (const listener of [http, metrics]) if (typeof listener !== 'string') listener.close();
+  const messages = [http, metrics].filter((listener) => typeof listener === 'string');
+  throw new ExitError('ADDRESS', messages.join('\n'), {
+    hint: 'Choose other ports with --http-port and --metrics-port.',
+  });
+}

@@ -1,0 +1,51 @@
+/**
+ * Whether the server is ready, derived from the states of the models and nothing else: never vacuously true.
+ */
+
+import type { ServedVersion } from './served-version.ts';
+import type { ServerState } from './supervisor.ts';
+
+export class Readiness {
+  readonly #versions: readonly ServedVersion[];
+  readonly #strict: boolean;
+
+  constructor(versions: readonly ServedVersion[], strict: boolean) {
+    this.#versions = versions;
+    this.#strict = strict;
+  }
+
+  /** Every version is ready, or has failed in a way that time does not mend. */
+  get settled(): boolean {
+    return this.#versions.every(
+      ({ record, placements }) =>
+        record.state === 'READY' ||
+        (record.state === 'UNAVAILABLE' && placements.every(({ state }) => state === 'failed')),
+    );
+  }
+
+  /** `reason` says why not, for people. */
+  now(server: ServerState): { ready: boolean; reason: string } {
+    if (server === 'draining' || server === 'stopped') return { ready: false, reason: 'the server is shutting down' };
+    const waiting = this.#versions.filter(({ record }) => record.state !== 'READY');
+    const failed = waiting.filter(({ placements }) => placements.every(({ state }) => state === 'failed'));
+    const coming = waiting.length - failed.length;
+    if (coming > 0) return { ready: false, reason: reasons(waiting.filter((version) => !failed.includes(version))) };
+    if (failed.length > 0 && (this.#strict || failed.length === this.#versions.length)) {
+      return { ready: false, reason: reasons(failed) };
+    }
+    if (this.#versions.length === 0) return { ready: false, reason: 'there is no model' };
+    return { ready: true, reason: '' };
+  }
+
+  summary(): { modelsReady: number; modelsFailed: number } {
+    const ready = this.#versions.filter(({ record }) => record.state === 'READY').length;
+    return { modelsReady: ready, modelsFailed: this.#versions.length - ready };
+  }
+}
+
+function reasons(versions: readonly ServedVersion[]): string {
+  return versions
+    .slice(0, 5)
+    .map(({ key, record }) => `${key}: ${record.reason || record.state}`)
+    .join('; ');
+}

@@ -1,0 +1,176 @@
+/**
+ * A served model version as the supervisor keeps it: state, shared memory, and which device has how many instances of it.
+ *
+ * Owner: the supervisor's model list. The segment is created when the first device has loaded the version and lives as long as this record, across the death
+ * of every other process.
+ */
+
+import type { ModelConfig } from '../config/model-config.ts';
+import { COUNTER_WORDS } from '../metrics/counters.ts';
+import type { Batching, ServedModel } from '../protocol/control.ts';
+import { Doorbells } from '../queue/bells.ts';
+import { planQueue } from '../queue/geometry.ts';
+import { Segment } from '../queue/segment.ts';
+import { INSTANCES_MAX } from '../queue/states.ts';
+import { initialModelState, type ModelEvent, type ModelStateRecord, transition } from '../repository/model-state.ts';
+import type { ModelSignature } from '../tensor/signature.ts';
+
+/** One version on one device. */
+export interface Placement {
+  readonly device: string;
+  /** Instance slots that belong to the device: the first `config.instances.max` of these may run. */
+  readonly slots: readonly number[];
+  state: 'waiting' | 'loading' | 'serving' | 'failed';
+  /** Why it failed. */
+  reason: string;
+  /** Slots whose instances run, and those that have been ordered. */
+  readonly running: Set<number>;
+  readonly starting: Set<number>;
+  loadMs: number;
+}
+
+export class ServedVersion {
+  readonly name: string;
+  readonly version: string;
+  readonly path: string;
+  readonly sizeBytes: number;
+  readonly config: ModelConfig;
+  readonly placements: readonly Placement[];
+  readonly #ingressSlots: number;
+  readonly #bellWriteFds: readonly number[];
+  #record: ModelStateRecord;
+  signature: ModelSignature | undefined;
+  batching: Batching | undefined;
+  segment: Segment | undefined;
+  bells: Doorbells | undefined;
+  /** Rows of batches that were taken over after a death, and rows that were given up. */
+  requeuedRows = 0;
+  lostRows = 0;
+
+  constructor(
+    model: { name: string; version: string; path: string; sizeBytes: number; config: ModelConfig },
+    devices: readonly string[],
+    ingressSlots: number,
+    bellWriteFds: readonly number[],
+  ) {
+    this.name = model.name;
+    this.version = model.version;
+    this.path = model.path;
+    this.sizeBytes = model.sizeBytes;
+    this.config = model.config;
+    this.#ingressSlots = ingressSlots;
+    this.#bellWriteFds = bellWriteFds;
+    this.#record = initialModelState(Date.now());
+    const each = Math.min(model.config.instances.max, Math.floor(INSTANCES_MAX / Math.max(1, devices.length)));
+    this.placements = devices.map((device, n) => ({
+      device,
+      slots: Array.from({ length: each }, (_, slot) => n * each + slot),
+      state: 'waiting',
+      reason: '',
+      running: new Set(),
+      starting: new Set(),
+      loadMs: 0,
+    }));
+  }
+
+  get key(): string {
+    return `${this.name}/${this.version}`;
+  }
+
+  get record(): ModelStateRecord {
+    return this.#record;
+  }
+
+  move(event: ModelEvent, reason?: string): void {
+    this.#record = transition(this.#record, event, Date.now(), reason);
+  }
+
+  /**
+   * Makes the shared memory once the signature is known. Later loads must agree with it.
+   *
+   * @throws SystemError without memory; Error when another device sees another model.
+   */
+  establish(signature: ModelSignature, batching: Batching): void {
+    if (this.signature !== undefined) {
+      if (JSON.stringify(this.signature) !== JSON.stringify(signature)) {
+        throw new Error(
+          'the model file has changed since it was first loaded; restart the server to serve the new one',
+        );
+      }
+      return;
+    }
+    const instanceSlots = this.placements.reduce((sum, { slots }) => sum + slots.length, 0);
+    const segment = Segment.create(
+      this.key,
+      planQueue({
+        maxBatchRows: Math.max(1, batching.maxBatchSize),
+        maxRows: this.config.queue.maxRows,
+        maxBytes: this.config.queue.maxBytes,
+        ingressSlots: this.#ingressSlots,
+        instanceSlots,
+        counters: COUNTER_WORDS,
+      }),
+    );
+    this.segment = segment;
+    this.bells = new Doorbells(segment, this.#bellWriteFds);
+    this.signature = signature;
+    this.batching = batching;
+  }
+
+  /** It cannot be served, and time does not mend that. */
+  refuse(reason: string): void {
+    this.#record = initialModelState(Date.now(), reason);
+    for (const placement of this.placements) {
+      placement.state = 'failed';
+      placement.reason = reason;
+    }
+  }
+
+  /** Whether another device than this one serves it, or may soon. */
+  comingElsewhere(placement: Placement): boolean {
+    return this.placements.some((other) => other !== placement && other.state !== 'failed');
+  }
+
+  /** Devices that serve it now. */
+  get servingDevices(): string[] {
+    return this.placements.filter(({ state }) => state === 'serving').map(({ device }) => device);
+  }
+
+  /** As ingress processes are told. */
+  announcement(): ServedModel {
+    const { segment, signature, batching } = this;
+    const serving =
+      segment === undefined || signature === undefined || batching === undefined
+        ? undefined
+        : {
+            signature,
+            batching,
+            queue: segment.reference(),
+            maxRows: this.config.queue.maxRows,
+            sloMs: this.config.sloMs,
+            devices: this.placements.map(({ device }) => device),
+          };
+    return {
+      name: this.name,
+      version: this.version,
+      state: this.#record.state,
+      reason: this.#record.reason,
+      // A version that has served and whose devices are coming back keeps taking requests: they wait in its queue.
+      accepting: serving !== undefined && this.placements.some(({ state }) => state !== 'failed'),
+      serving,
+      config: publicConfig(this.config),
+    };
+  }
+}
+
+/** The configuration as users write it. */
+function publicConfig(config: ModelConfig): Record<string, unknown> {
+  return {
+    max_queue_delay_us: config.maxQueueDelayUs,
+    instances: config.instances,
+    queue: { max_rows: config.queue.maxRows, max_bytes: config.queue.maxBytes },
+    ...(config.devices === undefined ? {} : { devices: config.devices }),
+    ...(config.sloMs === undefined ? {} : { slo_ms: config.sloMs }),
+    ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
+  };
+}

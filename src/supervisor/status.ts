@@ -1,0 +1,192 @@
+/**
+ * What the supervisor tells about itself: the /status document and the snapshot behind /metrics.
+ */
+import { readFileSync } from 'node:fs';
+import { PACKAGE_VERSION } from '../config/version.ts';
+import { readIngress, readInstance } from '../metrics/counters.ts';
+import type { MetricsSnapshot, ModelSnapshot, ProcessSnapshot } from '../metrics/snapshot.ts';
+import { counterOffset } from '../queue/geometry.ts';
+import { census, executingSinceUs } from '../queue/reclaim.ts';
+import type { Segment } from '../queue/segment.ts';
+import { nowUs } from '../system/clock.ts';
+import type { ServedVersion } from './served-version.ts';
+import type { Supervisor } from './supervisor.ts';
+
+const PAGE_BYTES = 4096;
+
+function residentBytes(pid: number | undefined): number {
+  if (pid === undefined) return 0;
+  try {
+    return Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1]) * PAGE_BYTES;
+  } catch {
+    return 0; // ended meanwhile
+  }
+}
+
+function processes(supervisor: Supervisor) {
+  const now = performance.now();
+  const children = [
+    ...supervisor.ingresses.map((child) => ({ child, device: undefined, slot: child.slot })),
+    ...supervisor.devices.map((child) => ({ child, device: child.name, slot: undefined })),
+  ];
+  return [
+    {
+      role: 'supervisor' as const,
+      pid: process.pid as number | undefined,
+      device: undefined as string | undefined,
+      slot: undefined as number | undefined,
+      epoch: 1,
+      state: supervisor.state as string,
+      restarts: 0,
+      uptimeS: (now - supervisor.startedMs) / 1000,
+      exits: new Map<string, number>() as ReadonlyMap<string, number>,
+      lastExit: undefined as { code: number | null; signal: string | null; at: string } | undefined,
+    },
+    ...children.map(({ child, device, slot }) => {
+      const { role, pid, epoch, state, restarts, startedMs, lastExit } = child.process;
+      return {
+        role,
+        pid,
+        device,
+        slot,
+        epoch,
+        state: state as string,
+        restarts,
+        uptimeS: pid === undefined ? 0 : (now - startedMs) / 1000,
+        exits: child.exits,
+        lastExit:
+          lastExit === undefined
+            ? undefined
+            : {
+                code: lastExit.code,
+                signal: lastExit.signal as string | null,
+                at: new Date(lastExit.atMs).toISOString(),
+              },
+      };
+    }),
+  ];
+}
+
+/** The document at /status. Keys as in the protocol: snake_case. */
+export function statusDocument(supervisor: Supervisor): unknown {
+  const { ready, reason } = supervisor.readiness.now(supervisor.state);
+  return {
+    server: {
+      version: PACKAGE_VERSION,
+      pid: process.pid,
+      uptime_s: round((performance.now() - supervisor.startedMs) / 1000),
+      state: supervisor.state,
+      ready,
+      reason,
+    },
+    addresses: { http: supervisor.httpUrl, metrics: supervisor.metricsUrl },
+    loads: supervisor.loads,
+    processes: processes(supervisor).map((one) => ({
+      role: one.role,
+      pid: one.pid ?? null,
+      device: one.device ?? null,
+      slot: one.slot ?? null,
+      epoch: one.epoch,
+      state: one.state,
+      restarts: one.restarts,
+      last_exit: one.lastExit ?? null,
+      uptime_s: round(one.uptimeS),
+      rss_bytes: residentBytes(one.pid),
+    })),
+    models: supervisor.versions.map(modelStatus),
+  };
+}
+
+function modelStatus(version: ServedVersion) {
+  const { record, config, segment, batching, placements } = version;
+  const queue = segment === undefined ? undefined : census(segment);
+  const readings = segment === undefined ? [] : instanceReadings(version, segment);
+  return {
+    name: version.name,
+    version: version.version,
+    state: record.state,
+    reason: record.reason,
+    since: new Date(record.sinceMs).toISOString(),
+    file_bytes: version.sizeBytes,
+    max_batch_size: batching?.maxBatchSize ?? null,
+    batching: batching?.reason ?? null,
+    devices: placements.map(({ device, state, reason, running, slots, loadMs }) => ({
+      device,
+      state,
+      reason,
+      instances: { running: running.size, min: config.instances.min, max: slots.length },
+      load_ms: Math.round(loadMs),
+    })),
+    queue:
+      queue === undefined
+        ? null
+        : {
+            rows_queued: queue.queuedRows,
+            rows_running: queue.runningRows,
+            max_rows: config.queue.maxRows,
+            max_bytes: config.queue.maxBytes,
+            committed_bytes: queue.committedBytes,
+            used_bytes: queue.usedBytes,
+            slabs: queue.slabs,
+          },
+    batches: readings.reduce((sum, { reading }) => sum + reading.batches, 0),
+    rows: readings.reduce((sum, { reading }) => sum + reading.rows, 0),
+    failures: readings.reduce((sum, { reading }) => sum + reading.failures, 0),
+    rows_requeued: version.requeuedRows,
+    rows_lost: version.lostRows,
+  };
+}
+
+function instanceReadings(version: ServedVersion, segment: Segment) {
+  return version.placements.flatMap((placement) =>
+    placement.slots.map((slot) => {
+      const since = executingSinceUs(segment, slot);
+      return {
+        device: placement.device,
+        slot,
+        running: placement.running.has(slot),
+        executingForS: since > 0 ? Math.max(0, (nowUs() - since) / 1e6) : 0,
+        reading: readInstance(segment.f64, counterOffset(segment.geometry, { instance: slot }) / 8),
+      };
+    }),
+  );
+}
+
+export function metricsSnapshot(supervisor: Supervisor): MetricsSnapshot {
+  return {
+    version: PACKAGE_VERSION,
+    ready: supervisor.readiness.now(supervisor.state).ready,
+    models: supervisor.versions.flatMap((version): ModelSnapshot[] => {
+      const { segment } = version;
+      const common = {
+        name: version.name,
+        version: version.version,
+        state: version.record.state,
+        maxBatchSize: version.batching?.maxBatchSize ?? 0,
+        requeuedRows: version.requeuedRows,
+        lostRows: version.lostRows,
+      };
+      if (segment === undefined) return [{ ...common, ingress: [], instances: [], queue: undefined }];
+      const ingress = Array.from({ length: segment.geometry.ingressSlots }, (_, slot) =>
+        readIngress(segment.f64, counterOffset(segment.geometry, { ingress: slot }) / 8),
+      );
+      return [{ ...common, ingress, instances: instanceReadings(version, segment), queue: census(segment) }];
+    }),
+    processes: processes(supervisor).map(
+      ({ role, device, slot, state, restarts, uptimeS, pid, exits }): ProcessSnapshot => ({
+        role,
+        device,
+        slot,
+        state,
+        restarts,
+        uptimeS,
+        rssBytes: residentBytes(pid),
+        exits: Object.fromEntries(exits),
+      }),
+    ),
+  };
+}
+
+function round(seconds: number): number {
+  return Math.round(seconds * 10) / 10;
+}

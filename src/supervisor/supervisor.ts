@@ -1,0 +1,275 @@
+/**
+ * The supervisor: owns the sockets, the shared memory and the doorbells; starts the ingress and device processes and starts them again; decides what is
+ * loaded where; drains and stops. It never touches a tensor and never blocks.
+ *
+ *     settings ─▶ listeners, pipes ─▶ children ─▶ loads, one at a time ─▶ ready ─▶ … ─▶ SIGTERM: drain ─▶ exit
+ *
+ * If it dies, the kernel ends its children and frees everything: segments have no names.
+ */
+import { closeSync } from 'node:fs';
+import { ExitError, exitCode } from '../config/exit-codes.ts';
+import { createLogger, flushLogs, type Logger } from '../config/log.ts';
+import type { ServerSettings } from '../config/settings.ts';
+import { PACKAGE_VERSION } from '../config/version.ts';
+import type { Device } from '../device/device-name.ts';
+import { createRegistry } from '../metrics/prometheus.ts';
+import type { RepositoryModel } from '../repository/model-directory.ts';
+import type { Listener } from '../system/listener.ts';
+import { createPipe, type Pipe } from '../system/pipe.ts';
+import { AdminServer } from './admin-server.ts';
+import { DeviceChild } from './device-child.ts';
+import { IngressChild } from './ingress-child.ts';
+import { Loads } from './loads.ts';
+import { openListeners, readDevices, readModels, requireQueueMemory } from './preparation.ts';
+import { Readiness } from './readiness.ts';
+import { RuntimeFile } from './runtime-file.ts';
+import { ServedVersion } from './served-version.ts';
+import { metricsSnapshot, statusDocument } from './status.ts';
+import { Upkeep } from './upkeep.ts';
+
+/** How long children have to end after they were asked, before they are killed. */
+const STOP_GRACE_MS = 5000;
+
+export type ServerState = 'starting' | 'running' | 'draining' | 'stopped';
+
+/**
+ * Runs a server until it is told to stop (SIGTERM or SIGINT; a second one stops at once).
+ *
+ * @returns the exit code.
+ * @throws ExitError when it cannot start.
+ */
+export async function runServer(settings: ServerSettings): Promise<number> {
+  const supervisor = await Supervisor.start(settings);
+  return supervisor.finished;
+}
+
+export class Supervisor {
+  readonly settings: ServerSettings;
+  readonly log: Logger;
+  readonly startedMs = performance.now();
+  readonly versions: ServedVersion[] = [];
+  readonly devices: DeviceChild[] = [];
+  readonly ingresses: IngressChild[] = [];
+  readonly readiness: Readiness;
+  readonly finished: Promise<number>;
+  state: ServerState = 'starting';
+  httpUrl = '';
+  metricsUrl = '';
+  readonly #listeners: { http: Listener; metrics: Listener };
+  readonly #pipes: Pipe[] = [];
+  readonly #loads: Loads;
+  readonly #upkeep: Upkeep;
+  readonly #admin: AdminServer;
+  readonly #runtimeFile: RuntimeFile;
+  #finish!: (code: number) => void;
+  #failStart: ((error: ExitError) => void) | undefined;
+
+  static async start(settings: ServerSettings): Promise<Supervisor> {
+    const log = createLogger('supervisor', settings.logLevel);
+    const devices = readDevices(settings.devices);
+    const models = readModels(settings, devices, log);
+    requireQueueMemory(models);
+    const listeners = await openListeners(settings);
+    const supervisor = new Supervisor(settings, log, devices, models, listeners);
+    try {
+      await supervisor.#startChildren();
+    } catch (error) {
+      await supervisor.#stopEverything(0);
+      throw error;
+    }
+    return supervisor;
+  }
+
+  private constructor(
+    settings: ServerSettings,
+    log: Logger,
+    devices: readonly Device[],
+    models: readonly RepositoryModel[],
+    listeners: { http: Listener; metrics: Listener },
+  ) {
+    this.settings = settings;
+    this.log = log;
+    this.#listeners = listeners;
+    this.httpUrl = urlOf(listeners.http);
+    this.metricsUrl = urlOf(listeners.metrics);
+    this.finished = new Promise((resolve) => {
+      this.#finish = resolve;
+    });
+    for (let slot = 0; slot < settings.ingress; slot++) this.#pipes.push(createPipe());
+    const bellWriteFds = this.#pipes.map(({ writeFd }) => writeFd);
+    const names = uniqueNames(devices);
+    for (const model of models) {
+      const wanted = model.config.devices;
+      const on = names.filter((_, n) => wanted === undefined || wanted.includes(devices[n]!.text));
+      for (const { version, path, sizeBytes, problem } of model.versions) {
+        const served = new ServedVersion({ ...model, version, path, sizeBytes }, on, settings.ingress, bellWriteFds);
+        if (problem !== undefined) served.refuse(problem);
+        this.versions.push(served);
+      }
+    }
+    this.readiness = new Readiness(this.versions, settings.strictReadiness);
+    this.#loads = new Loads(this.versions, log, () => this.changed());
+    devices.forEach((device, n) => {
+      const instancesMax = this.versions.reduce(
+        (sum, { placements }) => sum + (placements.find(({ device: name }) => name === names[n])?.slots.length ?? 0),
+        0,
+      );
+      const child = new DeviceChild(names[n]!, device, {
+        bellWriteFds,
+        instancesMax: Math.max(1, instancesMax),
+        deviceCount: devices.length,
+        logLevel: settings.logLevel,
+        log,
+        loads: this.#loads,
+        versions: this.versions,
+        onRefused: (message) => this.#refused(message),
+        onChange: () => this.changed(),
+      });
+      this.devices.push(child);
+    });
+    for (let slot = 0; slot < settings.ingress; slot++) {
+      this.ingresses.push(
+        new IngressChild(slot, {
+          settings,
+          listenFd: listeners.http.fd,
+          bellReadFd: this.#pipes[slot]!.readFd,
+          bellWriteFds,
+          log,
+          versions: this.versions,
+          announcement: () => this.#announcement(),
+          onListening: () => this.changed(),
+        }),
+      );
+    }
+    this.#upkeep = new Upkeep(this.versions, this.devices, log);
+    const registry = createRegistry(() => metricsSnapshot(this));
+    this.#admin = new AdminServer(listeners.metrics.fd, {
+      metrics: () => registry.metrics(),
+      contentType: registry.contentType,
+      status: () => statusDocument(this),
+      live: () => this.state !== 'stopped',
+    });
+    this.#runtimeFile = new RuntimeFile(settings.runtimeDir, log);
+  }
+
+  async #startChildren(): Promise<void> {
+    const refused = new Promise<never>((_, reject) => {
+      this.#failStart = reject;
+    });
+    refused.catch(() => {});
+    const stop = (signal: NodeJS.Signals): void => this.stop(signal);
+    process.on('SIGTERM', stop);
+    process.on('SIGINT', stop);
+    await this.#admin.listen();
+    this.#runtimeFile.write({ http: this.httpUrl, metrics: this.metricsUrl });
+    for (const child of this.ingresses) child.start();
+    for (const child of this.devices) child.start();
+    this.#upkeep.start();
+    await Promise.race([refused, this.#settled(), this.finished]);
+    this.#failStart = undefined;
+    if (this.state !== 'starting') return;
+    this.state = 'running';
+    this.#failIfUseless();
+    this.changed();
+    this.log.info({ http: this.httpUrl, metrics: this.metricsUrl, ...this.readiness.summary() }, 'ready');
+    process.stdout.write(`batchport ready http=${this.httpUrl} metrics=${this.metricsUrl}\n`);
+  }
+
+  /** Resolves when every ingress listens and every model has been loaded or has failed. */
+  async #settled(): Promise<void> {
+    while (!this.ingresses.every(({ listening }) => listening) || !this.readiness.settled) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+  }
+
+  /** A server for one model file that cannot be loaded is of no use. */
+  #failIfUseless(): void {
+    const [only] = this.versions;
+    if (this.settings.model === undefined || only === undefined || only.record.state === 'READY') return;
+    throw new ExitError('MODEL', `${only.path} cannot be served: ${only.record.reason}`);
+  }
+
+  #refused(message: string): void {
+    if (this.#failStart !== undefined) this.#failStart(new ExitError('DEVICE', message));
+    else this.log.error({ reason: message }, 'a device that was there is no longer available');
+  }
+
+  #announcement() {
+    return {
+      type: 'models' as const,
+      ...this.readiness.now(this.state),
+      models: this.versions.map((version) => version.announcement()),
+    };
+  }
+
+  get loads() {
+    return this.#loads.now;
+  }
+
+  /** Tells everybody the state of the models. */
+  changed(): void {
+    const announcement = this.#announcement();
+    for (const ingress of this.ingresses) ingress.send(announcement);
+  }
+
+  /** Drains and stops; a second call stops at once. */
+  stop(signal: NodeJS.Signals): void {
+    if (this.state === 'draining') {
+      this.log.warn({ signal }, 'told to stop again: stopping at once');
+      for (const child of [...this.ingresses, ...this.devices]) child.process.kill('SIGKILL');
+      void this.#stopEverything(exitCode('DRAIN_CUT'));
+      return;
+    }
+    if (this.state === 'stopped') return;
+    this.state = 'draining';
+    this.log.info({ signal, drainTimeoutS: this.settings.drainTimeoutS }, 'draining');
+    this.changed();
+    void this.#drain();
+  }
+
+  async #drain(): Promise<void> {
+    const timeoutMs = this.settings.drainTimeoutS * 1000;
+    const cut = await Promise.all(this.ingresses.map((child) => child.drain(timeoutMs, STOP_GRACE_MS)));
+    await Promise.all(this.devices.map((child) => child.stop(STOP_GRACE_MS)));
+    const unanswered = cut.reduce((sum, requests) => sum + requests, 0);
+    await this.#stopEverything(unanswered > 0 ? exitCode('DRAIN_CUT') : exitCode('OK'));
+  }
+
+  async #stopEverything(code: number): Promise<void> {
+    if (this.state === 'stopped') return;
+    this.state = 'stopped';
+    this.#upkeep.stop();
+    this.#loads.stop();
+    for (const child of [...this.ingresses, ...this.devices]) {
+      child.process.stopping();
+      child.process.kill('SIGKILL');
+    }
+    await Promise.all([...this.ingresses, ...this.devices].map((child) => child.gone));
+    // The admin server closes the descriptor that it listens on.
+    this.#admin.close();
+    this.#listeners.http.close();
+    for (const { readFd, writeFd } of this.#pipes) {
+      closeSync(readFd);
+      closeSync(writeFd);
+    }
+    this.#runtimeFile.remove();
+    this.log.info({ code, version: PACKAGE_VERSION }, 'stopped');
+    flushLogs(this.log);
+    this.#finish(code);
+  }
+}
+
+/** Devices by the names they get in status and metrics: the same device given twice is two processes. */
+function uniqueNames(devices: readonly Device[]): string[] {
+  const seen = new Map<string, number>();
+  return devices.map(({ text }) => {
+    const count = (seen.get(text) ?? 0) + 1;
+    seen.set(text, count);
+    return count === 1 ? text : `${text}#${count}`;
+  });
+}
+
+function urlOf({ address, port, family }: Listener): string {
+  if (family === 'unix') return `unix:${address}`;
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}

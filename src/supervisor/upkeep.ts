@@ -1,0 +1,70 @@
+/**
+ * What the supervisor does at intervals: looks after the queues (a wake-up lost with a process), scales instances, gives unused shared memory back.
+ */
+import type { Logger } from '../config/log.ts';
+import { census, executingSinceUs, nudge } from '../queue/reclaim.ts';
+import { decide, initialScaler, type ScalerState } from '../scheduler/instance-scaler.ts';
+import type { DeviceChild } from './device-child.ts';
+import type { Placement, ServedVersion } from './served-version.ts';
+
+const TICK_MS = 100;
+const TRIM_TICKS = 100;
+
+export class Upkeep {
+  readonly #versions: readonly ServedVersion[];
+  readonly #devices: readonly DeviceChild[];
+  readonly #log: Logger;
+  readonly #scalers = new Map<Placement, ScalerState>();
+  #timer: NodeJS.Timeout | undefined;
+  #ticks = 0;
+
+  constructor(versions: readonly ServedVersion[], devices: readonly DeviceChild[], log: Logger) {
+    this.#versions = versions;
+    this.#devices = devices;
+    this.#log = log;
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => this.#tick(), TICK_MS);
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  #tick(): void {
+    this.#ticks++;
+    for (const version of this.#versions) {
+      const { segment } = version;
+      if (segment === undefined) continue;
+      if (version.bells !== undefined) nudge(segment, version.bells);
+      if (version.config.instances.max > version.config.instances.min) this.#scale(version);
+      if (this.#ticks % TRIM_TICKS === 0) segment.trim();
+    }
+  }
+
+  #scale(version: ServedVersion): void {
+    const segment = version.segment!;
+    const { queuedRows } = census(segment);
+    const { min, max } = version.config.instances;
+    for (const placement of version.placements) {
+      if (placement.state !== 'serving') continue;
+      const running = placement.running.size;
+      const busyInstances = [...placement.running].filter((slot) => executingSinceUs(segment, slot) > 0).length;
+      const { maxBatchRows } = segment.geometry;
+      const { state, target, reason } = decide(this.#scalers.get(placement) ?? initialScaler(), {
+        nowMs: performance.now(),
+        running,
+        queuedRows,
+        busyInstances,
+        min,
+        max: Math.min(max, placement.slots.length),
+        maxBatchRows,
+      });
+      this.#scalers.set(placement, state);
+      if (target === running) continue;
+      this.#log.info({ model: version.key, device: placement.device, from: running, to: target, reason }, 'instances');
+      this.#devices.find(({ name }) => name === placement.device)?.scale(version, target);
+    }
+  }
+}

@@ -1,0 +1,11 @@
+/** Entry of an ingress process. Started by the supervisor with an IPC channel; see src/ingress/ingress.ts. */
+import { IngressProcess } from '../src/ingress/ingress.ts';
+import type { FromIngress, ToIngress } from '../src/protocol/control.ts';
+import { runChild } from '../src/system/child.ts';
+
+let ingress: IngressProcess | undefined;
+
+runChild<ToIngress, FromIngress>('bp-ingress', (message, send) => {
+  if (message.type === 'init') ingress = new IngressProcess(message, send);
+  else ingress?.handle(message);
+});
