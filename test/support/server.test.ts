@@ -44,7 +44,7 @@ test('a server that stops cleanly gives its addresses, its log and its exit code
 test('a process left after the stop fails the test and is ended', async (t) => {
   const server = await startServer(t, { program: program(t, 'process.exit(0)') });
   const child = await childOf(server);
-  await assert.rejects(server.stop(), /processes left/);
+  await assert.rejects(server.stop(10_000, 100), /processes left 100 ms/);
   await assert.doesNotReject(server.ended());
   assert.equal(isAlive(child), false);
 });

@@ -205,10 +205,10 @@ export class TestServer {
   }
 
   /** Waits for the end, and fails when a process of the server is left after it. */
-  async ended(limitMs = STOP_LIMIT_MS): Promise<ExitStatus> {
+  async ended(limitMs = STOP_LIMIT_MS, orphanLimitMs = ORPHAN_LIMIT_MS): Promise<ExitStatus> {
     try {
       const status = await this.waitFor(limitMs, 'the end of the server', () => this.exitStatus);
-      await this.assertNoProcessLeft();
+      await this.assertNoProcessLeft(orphanLimitMs);
       await this.waitFor(limitMs, 'the end of its output', () => this.drained || undefined);
       return status;
     } finally {
@@ -218,9 +218,9 @@ export class TestServer {
   }
 
   /** SIGTERM, and the exit status. */
-  async stop(limitMs = STOP_LIMIT_MS): Promise<ExitStatus> {
+  async stop(limitMs = STOP_LIMIT_MS, orphanLimitMs = ORPHAN_LIMIT_MS): Promise<ExitStatus> {
     this.signal('SIGTERM');
-    return this.ended(limitMs);
+    return this.ended(limitMs, orphanLimitMs);
   }
 
   /** SIGKILL: what the supervisor started must notice and end too. */
@@ -286,15 +286,15 @@ export class TestServer {
     return [...byPid.values()];
   }
 
-  private async assertNoProcessLeft(): Promise<void> {
-    const deadline = Date.now() + ORPHAN_LIMIT_MS;
+  private async assertNoProcessLeft(limitMs: number): Promise<void> {
+    const deadline = Date.now() + limitMs;
     let left = this.leftProcesses();
     while (left.length > 0 && Date.now() < deadline) {
       // The kernel tells nobody but the parent when a process ends.
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       left = this.leftProcesses();
     }
-    assert.deepEqual(left, [], `processes left ${ORPHAN_LIMIT_MS} ms after the server ended`);
+    assert.deepEqual(left, [], `processes left ${limitMs} ms after the server ended`);
   }
 }
 

@@ -5,6 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { type AnyData, ARRAYS, type DataOf } from '../../src/client/data.ts';
+import { encodeBytesTensor } from '../../src/tensor/bytes-tensor.ts';
 import { type Datatype, datatypeInfo } from '../../src/tensor/datatype.ts';
 import { elementCount, formatShape } from '../../src/tensor/shape.ts';
 import type { Random } from './random.ts';
@@ -41,13 +42,7 @@ export function stringTensor(shape: readonly number[], values: readonly string[]
 export function wireBytes(value: TestTensor): Uint8Array {
   if (value.datatype !== 'BYTES')
     return new Uint8Array(value.data.buffer, value.data.byteOffset, value.data.byteLength);
-  const parts: Uint8Array[] = [];
-  for (const element of value.data) {
-    const length = new Uint8Array(4);
-    new DataView(length.buffer).setUint32(0, element.length, true);
-    parts.push(length, element);
-  }
-  return Buffer.concat(parts);
+  return encodeBytesTensor(value.data);
 }
 
 /**
