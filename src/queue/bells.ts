@@ -30,6 +30,31 @@ export class Doorbells {
     if (fd !== undefined) writeByte(fd);
   }
 
+  /**
+   * Writes a byte to every ingress, whatever its bell says. For the supervisor after a death: whoever turned the bell to 1 may have died before it
+   * wrote the byte, and from then on nobody else would.
+   */
+  alarm(): void {
+    for (let slot = 0; slot < this.#segment.geometry.ingressSlots; slot++) this.#ringAgain(slot);
+  }
+
+  /** Writes a byte to those whose bell is set, in case the ringer is stopped before its write, and to those who wait for space. */
+  remind(): void {
+    const { i32, geometry } = this.#segment;
+    for (let slot = 0; slot < geometry.ingressSlots; slot++) {
+      const line = this.#segment.ingressLine(slot);
+      if (Atomics.load(i32, line + INGRESS_BELL) !== 0 || Atomics.load(i32, line + INGRESS_WAITING) !== 0) {
+        this.#ringAgain(slot);
+      }
+    }
+  }
+
+  #ringAgain(slot: number): void {
+    Atomics.store(this.#segment.i32, this.#segment.ingressLine(slot) + INGRESS_BELL, 1);
+    const fd = this.#writeFds[slot];
+    if (fd !== undefined) writeByte(fd);
+  }
+
   /** Rings those who wait for space in the segment. */
   ringWaiting(): void {
     for (let slot = 0; slot < this.#segment.geometry.ingressSlots; slot++) {
@@ -85,8 +110,8 @@ export function sleep(segment: Segment, slot: number, timeoutUs: number): void {
   Atomics.store(segment.i32, word, 0);
 }
 
-/** Lets a little time pass while another process finishes a copy. */
+/** Lets a little time pass while another process finishes a copy or gives space back. */
 export function pause(segment: Segment, slot: number, us: number): void {
-  // Nobody wakes the stop word but a stop, which may end the pause.
-  futexWait(segment.address + (segment.instanceLine(slot) + 1) * 4, 0, us);
+  // The instance is awake, so its word is 0 and stays 0; wakeAllInstances() may end the pause early.
+  futexWait(segment.address + (segment.instanceLine(slot) + INSTANCE_SLEEP) * 4, 0, us);
 }

@@ -3,7 +3,7 @@
  *
  * Called only after the process has been reaped, so it writes no more (rule 5 of states.ts); the others go on meanwhile. Every step is idempotent.
  */
-import { type Doorbells, wakeAllInstances, wakeInstance } from './bells.ts';
+import { type Doorbells, hear, wakeAllInstances, wakeInstance } from './bells.ts';
 import {
   INGRESS_QUEUED_ROWS,
   INGRESS_WAITING,
@@ -19,7 +19,8 @@ import {
   SLAB_RESULT_SCATTERED,
 } from './geometry.ts';
 import { finishFreeing, freeIfDone } from './release.ts';
-import { STATUS_WORKER_LOST } from './result.ts';
+import { STATUS_OK, STATUS_WORKER_LOST } from './result.ts';
+import { closeClaims } from './seal.ts';
 import type { Segment } from './segment.ts';
 import {
   CLAIM_CLAIMED,
@@ -28,11 +29,9 @@ import {
   CLAIM_RELEASED,
   CLAIM_SEAL,
   CLAIM_STOLEN,
-  claimEmpty,
   claimHasGeneration,
   claimMoved,
   claimRows,
-  claimSeal,
   claimSlot,
   claimState,
   ingressOwner,
@@ -82,8 +81,18 @@ export function reclaimIngress(segment: Segment, bells: Doorbells, slot: number)
   const line = segment.ingressLine(slot);
   Atomics.store(i32, line + INGRESS_QUEUED_ROWS, 0);
   Atomics.store(i32, line + INGRESS_WAITING, 0);
-  bells.ringWaiting();
+  hear(segment, slot);
+  wakeForTheDead(segment, bells);
   return { claims, slabs };
+}
+
+/**
+ * Repeats every wake-up: the dead one may have left one half done (a bell turned to 1 without its byte, a slab freed or finished and nobody rung, an
+ * instance's sleep word cleared without the futex call).
+ */
+function wakeForTheDead(segment: Segment, bells: Doorbells): void {
+  bells.alarm();
+  wakeAllInstances(segment);
 }
 
 function releaseClaims(segment: Segment, slab: number, slot: number): number {
@@ -127,8 +136,10 @@ export function reclaimInstance(
   for (let slab = 0; slab < geometry.slabs; slab++) {
     const index = segment.slabWords + slab;
     const word = Atomics.load(i32, index);
-    if (slabOwner(word) !== owner) continue;
     const state = slabState(word);
+    // It may have died after the hand-over and before its look at the claims, and they may all have been released before (rule 6).
+    if (state === SLAB_DONE) freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
+    if (slabOwner(word) !== owner) continue;
     if (state === SLAB_FREEING) {
       finishFreeing(segment, slab, word);
       continue;
@@ -140,18 +151,17 @@ export function reclaimInstance(
     i32[descriptor + SLAB_RESULT_BLOCKS] = 0;
     i32[descriptor + SLAB_RESULT_SCATTERED] = 0;
     const rows = claimedRows(segment, slab);
-    if (state === SLAB_RUNNING && i32[descriptor + SLAB_ATTEMPTS]! >= TAKEOVERS_MAX) {
-      for (let n = 0; n < geometry.claimsPerSlab; n++) {
-        const detail = segment.claimDetail(slab, n);
-        i32[detail / 4] = STATUS_WORKER_LOST;
-        f64[detail / 8 + 2] = 0;
-      }
+    // Deaths while sealing count as well: a slab that kills whoever looks at it must not do so for ever.
+    if (i32[descriptor + SLAB_ATTEMPTS]! >= TAKEOVERS_MAX) {
+      closeClaims(segment, slab, Atomics.load(i32, segment.slabGenerations + slab));
+      settleAll(segment, slab, STATUS_WORKER_LOST);
       Atomics.store(i32, index, slabMoved(word, SLAB_DONE, 0));
-      for (let ingress = 0; ingress < geometry.ingressSlots; ingress++) bells.ring(ingress);
       freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
       lostRows += rows;
     } else {
-      if (state === SLAB_RUNNING) i32[descriptor + SLAB_ATTEMPTS]!++;
+      i32[descriptor + SLAB_ATTEMPTS]!++;
+      // What the dead one had settled points to results that were just given back.
+      settleAll(segment, slab, STATUS_OK);
       // Whether or not the dead one got as far as the end marker: the next sealer puts it, or finds it.
       Atomics.store(i32, index, slabMoved(word, SLAB_OPEN, 0));
       requeuedRows += rows;
@@ -162,9 +172,17 @@ export function reclaimInstance(
   Atomics.store(i32, line + INSTANCE_SLAB, 0);
   Atomics.store(i32, line + INSTANCE_SLEEP, 0);
   Atomics.store(i32, line + INSTANCE_STOP, 0);
-  // It may have been woken for work it then did not take.
-  wakeAllInstances(segment);
+  wakeForTheDead(segment, bells);
   return { requeuedRows, lostRows };
+}
+
+/** Sets the status of every claim of a slab, without a table. For the holder of a sealed slab. */
+function settleAll(segment: Segment, slab: number, status: number): void {
+  for (let n = 0; n < segment.geometry.claimsPerSlab; n++) {
+    const detail = segment.claimDetail(slab, n);
+    segment.i32[detail / 4] = status;
+    segment.f64[detail / 8 + 2] = 0;
+  }
 }
 
 function claimedRows(segment: Segment, slab: number): number {
@@ -180,7 +198,7 @@ function claimedRows(segment: Segment, slab: number): number {
 
 /** Answers everything that waits in the queue with a status: nobody will run it any more (the model is gone for good). */
 export function failQueued(segment: Segment, bells: Doorbells, status: number): number {
-  const { i32, f64, geometry } = segment;
+  const { i32, geometry } = segment;
   let failed = 0;
   for (let slab = 0; slab < geometry.slabs; slab++) {
     const index = segment.slabWords + slab;
@@ -188,16 +206,8 @@ export function failQueued(segment: Segment, bells: Doorbells, status: number): 
     if (slabState(word) !== SLAB_OPEN) continue;
     const sealed = slabMoved(word, SLAB_SEALED, OWNER_SUPERVISOR);
     if (Atomics.compareExchange(i32, index, word, sealed) !== word) continue;
-    const generation = Atomics.load(i32, segment.slabGenerations + slab);
-    for (let n = 0; n < geometry.claimsPerSlab; n++) {
-      const claim = segment.claimIndex(slab) + n;
-      const detail = segment.claimDetail(slab, n);
-      const before = Atomics.compareExchange(i32, claim, claimEmpty(generation), claimSeal(generation));
-      if (before === claimEmpty(generation) || claimState(before) === CLAIM_SEAL) break;
-      i32[detail / 4] = status;
-      f64[detail / 8 + 2] = 0;
-      failed++;
-    }
+    failed += closeClaims(segment, slab, Atomics.load(i32, segment.slabGenerations + slab));
+    settleAll(segment, slab, status);
     // A claim still being copied keeps the slab from being freed; its owner finds the status afterwards like everybody else.
     Atomics.store(i32, index, slabMoved(sealed, SLAB_DONE, 0));
     freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
@@ -254,8 +264,12 @@ export function census(segment: Segment): QueueCensus {
   };
 }
 
-/** Wakes an instance if rows wait: the supervisor's look after the queue, in case a wake-up was lost with a process. */
-export function nudge(segment: Segment): void {
+/**
+ * The supervisor's look after the queue, to be called every second or so: wakes an instance if rows wait, and rings again who was rung or waits for
+ * space, in case the process that owed the wake-up is stopped.
+ */
+export function nudge(segment: Segment, bells: Doorbells): void {
+  bells.remind();
   for (let slab = 0; slab < segment.geometry.slabs; slab++) {
     if (slabState(Atomics.load(segment.i32, segment.slabWords + slab)) === SLAB_OPEN) {
       wakeInstance(segment);

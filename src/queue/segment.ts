@@ -7,6 +7,7 @@
  */
 import { closeSync } from 'node:fs';
 import { type Mapping, mapShared, memfdCreate, openProcessFd, punchHole, reserve, setSize } from '../system/memory.ts';
+import type { Doorbells } from './bells.ts';
 import {
   BLOCK_BYTES,
   CHUNK_BLOCKS,
@@ -230,11 +231,11 @@ export class Segment {
   /**
    * Gives the memory of unused chunks back to the system, but for the first. Supervisor only.
    *
-   * While a chunk is punched all its blocks are held, so nobody can be writing there.
+   * While a chunk is punched all its blocks are held, so nobody can be writing there. A producer that found no space because of that is rung.
    *
    * @returns bytes given back.
    */
-  trim(): number {
+  trim(bells: Doorbells): number {
     const flags = this.geometry.chunkFlags >> 2;
     let bytes = 0;
     for (let chunk = 1; chunk < this.geometry.blocks / CHUNK_BLOCKS; chunk++) {
@@ -249,6 +250,7 @@ export class Segment {
       }
       for (let n = 0; n < held; n++) Atomics.store(this.i32, first + n, 0);
     }
+    bells.ringWaiting();
     return bytes;
   }
 
