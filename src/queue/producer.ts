@@ -8,7 +8,7 @@
  * Per request nothing is allocated here but the Claim itself.
  */
 import { nowUs } from '../system/clock.ts';
-import { type Doorbells, wakeInstance } from './bells.ts';
+import { type Doorbells, hear, wakeInstance } from './bells.ts';
 import {
   BLOCK_BYTES,
   HEADER_OPEN_SEQ,
@@ -28,6 +28,7 @@ import {
   SLAB_RESULT_SCATTERED,
   SLAB_ROWS,
   SLAB_RUN_AT,
+  SLAB_SEALED_AT,
 } from './geometry.ts';
 import type { Placement, SlabLayout } from './layout.ts';
 import { freeIfDone } from './release.ts';
@@ -35,8 +36,10 @@ import type { ResultReader } from './result.ts';
 import type { Segment } from './segment.ts';
 import {
   CLAIM_CLAIMED,
+  CLAIM_EMPTY,
   CLAIM_READY,
   CLAIM_RELEASED,
+  CLAIM_STOLEN,
   claimEmpty,
   claimHasGeneration,
   claimMoved,
@@ -75,6 +78,8 @@ interface Hint {
   nextClaim: number;
   rowsBefore: number;
   placement: Placement;
+  /** Byte offset of the slab's region, checked when the hint was made: it is not read again. */
+  base: number;
 }
 
 interface PendingSlab<T> {
@@ -147,6 +152,8 @@ export class Producer<T> {
     );
     Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_QUEUED_ROWS, 0);
     Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_WAITING, 0);
+    // A predecessor in this slot may have died between taking the byte out of the pipe and hearing it.
+    hear(segment, slot);
   }
 
   /** Slabs with claims of this producer that are not yet all released. */
@@ -161,7 +168,7 @@ export class Producer<T> {
 
   /** Bytes that one request with this layout needs at least; more than `capacityBytes` can never be placed. */
   requestBytes(layout: SlabLayout, rows: number, inputs: readonly Uint8Array[]): number {
-    return this.#placementFor(layout, rows, heapNeed(layout, inputs)).totalBytes;
+    return this.#placementFor(layout, rows, heapNeed(layout, inputs)).blocks * BLOCK_BYTES;
   }
 
   get capacityBytes(): number {
@@ -185,6 +192,14 @@ export class Producer<T> {
     }
     this.#queuedRows += rows;
     return true;
+  }
+
+  /** Whether not even one more row may queue. Cheap enough to ask before a body is read. */
+  get full(): boolean {
+    if (this.#totalQueued() < this.#limits.maxRows) return false;
+    this.#refreshQueued();
+    this.#publishQueued();
+    return this.#totalQueued() >= this.#limits.maxRows;
   }
 
   #totalQueued(): number {
@@ -225,6 +240,7 @@ export class Producer<T> {
     inputs: readonly Uint8Array[],
     deadlineUs: number,
   ): Claim<T> | undefined | 'full' {
+    checkRequest(layout, rows, inputs, this.#segment.geometry.maxBatchRows);
     if (this.#waiting.length === 0) {
       const claim = this.#tryPlace(owner, layout, rows, inputs, deadlineUs);
       if (claim !== undefined) return claim;
@@ -244,15 +260,14 @@ export class Producer<T> {
   }
 
   #placeWaiting(): void {
-    let placed = 0;
-    for (const request of this.#waiting) {
+    for (let request = this.#waiting[0]; request !== undefined; request = this.#waiting[0]) {
       const claim = this.#tryPlace(request.owner, request.layout, request.rows, request.inputs, request.deadlineUs);
       if (claim === undefined) break;
-      placed++;
+      // Before the callback, which may drop others or place more.
+      this.#waiting.shift();
       this.#waitingBytes -= request.bytes;
       this.#onPlaced(request.owner, claim);
     }
-    if (placed > 0) this.#waiting.splice(0, placed);
     if (this.#waiting.length === 0) {
       Atomics.store(this.#segment.i32, this.#segment.ingressLine(this.#slot) + INGRESS_WAITING, 0);
     }
@@ -267,6 +282,8 @@ export class Producer<T> {
     this.#waitingBytes -= bytes;
     this.#waiting.splice(at, 1);
     this.#publishQueued();
+    // Those behind the first may find space where it did not.
+    if (at === 0) this.#placeWaiting();
     return true;
   }
 
@@ -299,7 +316,9 @@ export class Producer<T> {
     const heapBytes = heapNeed(layout, inputs);
     if (!layout.whole) {
       let hint = this.#lastLayout === layout ? this.#lastHint : this.#hints.get(layout);
-      if (hint === undefined) hint = this.#findOpen(layout);
+      const known = hint?.slab ?? -1;
+      if (hint === undefined) hint = this.#findOpen(layout, 0, -1);
+      let from = 0;
       while (hint !== undefined) {
         const claim = this.#join(hint, owner, layout, rows, inputs, heapBytes, deadlineUs);
         if (claim !== undefined) {
@@ -307,7 +326,9 @@ export class Producer<T> {
           return claim;
         }
         this.#forget(layout);
-        hint = this.#findOpen(layout, hint);
+        // The search begins anew behind a hint from earlier: another producer's open slab may lie before it.
+        if (hint.slab !== known) from = hint.slab + 1;
+        hint = this.#findOpen(layout, from, known);
       }
     }
     return this.#open(owner, layout, rows, inputs, heapBytes, deadlineUs);
@@ -353,7 +374,7 @@ export class Producer<T> {
       if (!claimHasGeneration(word, generation)) return undefined;
       if (word !== empty) {
         const state = claimState(word);
-        if (state < CLAIM_CLAIMED || state > 4) return undefined; // the end marker
+        if (state < CLAIM_CLAIMED || state > CLAIM_STOLEN) return undefined; // the end marker
         hint.rowsBefore += claimRows(word);
         hint.nextClaim++;
         continue;
@@ -385,12 +406,12 @@ export class Producer<T> {
         rows,
         released: false,
       };
-      this.#copy(claim, inputs, heapAt);
+      this.#copy(claim, hint.base, inputs, heapAt);
       this.#detail(slab, index, deadlineUs);
       // Publishes the bytes; pairs with the load in the sealer's wait.
       if (Atomics.compareExchange(i32, claims + index, claimed, claimMoved(claimed, CLAIM_READY)) !== claimed) {
         // Stolen while we copied (this process was stopped): the batch runs without us. Give up the rows and go elsewhere.
-        this.#releaseWord(claims + index, Atomics.load(i32, claims + index));
+        this.#releaseWord(claims + index, claimed);
         freeIfDone(segment, this.#bells, slab, this.#owner);
         return undefined;
       }
@@ -400,26 +421,29 @@ export class Producer<T> {
     }
   }
 
-  /** Looks for a slab of this key that another producer opened, or an older one of ours. */
-  #findOpen(layout: SlabLayout, not?: Hint): Hint | undefined {
+  /** Looks for a slab of this key that another producer opened, or an older one of ours: the first at or above `from` that is not `except`. */
+  #findOpen(layout: SlabLayout, from: number, except: number): Hint | undefined {
     const segment = this.#segment;
     const { i32 } = segment;
-    for (let slab = 0; slab < segment.geometry.slabs; slab++) {
+    for (let slab = from; slab < segment.geometry.slabs; slab++) {
       const word = Atomics.load(i32, segment.slabWords + slab);
       if (slabState(word) !== SLAB_OPEN || Atomics.load(i32, segment.slabHashes + slab) !== layout.hash) continue;
       const generation = Atomics.load(i32, segment.slabGenerations + slab);
-      if (!slabHasGeneration(word, generation)) continue;
-      if (not !== undefined && slab <= not.slab) continue;
+      if (!slabHasGeneration(word, generation) || slab === except) continue;
       const descriptor = segment.descriptor(slab);
-      const placement = layout.place(i32[descriptor + SLAB_CAPACITY_ROWS]!, i32[descriptor + SLAB_HEAP_BYTES]!);
+      const capacity = i32[descriptor + SLAB_CAPACITY_ROWS]!;
+      const heapBytes = i32[descriptor + SLAB_HEAP_BYTES]!;
+      if (capacity < 1 || capacity > segment.geometry.maxBatchRows || heapBytes < 0) continue;
+      const placement = layout.place(capacity, heapBytes);
       const first = i32[descriptor + SLAB_FIRST_BLOCK]!;
-      if (first < 0 || first + placement.blocks > segment.geometry.blocks) continue;
+      const blocks = i32[descriptor + SLAB_BLOCKS]!;
+      if (first < 0 || blocks !== placement.blocks || first + blocks > segment.geometry.blocks) continue;
       const at = segment.blockOffset(first);
       let same = true;
       for (let n = 0; n < layout.key.length && same; n++) same = segment.u8[at + n] === layout.key[n];
       // Still the slab we have read all this from?
       if (!same || Atomics.load(i32, segment.slabWords + slab) !== word) continue;
-      return { slab, generation, word, nextClaim: 0, rowsBefore: 0, placement };
+      return { slab, generation, word, nextClaim: 0, rowsBefore: 0, placement, base: at };
     }
     return undefined;
   }
@@ -461,9 +485,11 @@ export class Producer<T> {
     i32[segment.slabHashes + slab] = layout.hash;
     const times = segment.descriptorF64(slab);
     f64[times + SLAB_OPENED_AT] = nowUs();
+    f64[times + SLAB_SEALED_AT] = 0;
     f64[times + SLAB_RUN_AT] = 0;
     f64[times + SLAB_DONE_AT] = 0;
-    segment.u8.set(layout.key, segment.blockOffset(first));
+    const base = segment.blockOffset(first);
+    segment.u8.set(layout.key, base);
     const claims = segment.claimIndex(slab);
     i32.fill(claimEmpty(generation), claims + 1, claims + segment.geometry.claimsPerSlab);
     // Statuses are cleared here and not by each claim: the supervisor may answer a slab while a claim is still being copied.
@@ -479,7 +505,7 @@ export class Producer<T> {
       rows,
       released: false,
     };
-    this.#copy(claim, inputs, 0);
+    this.#copy(claim, base, inputs, 0);
     this.#detail(slab, 0, deadlineUs);
     Atomics.store(i32, claims, claimWord(CLAIM_READY, this.#slot, rows, generation));
     Atomics.store(i32, segment.slabSeqs + slab, Atomics.add(i32, HEADER_OPEN_SEQ, 1));
@@ -494,6 +520,7 @@ export class Producer<T> {
         nextClaim: 1,
         rowsBefore: rows,
         placement,
+        base,
       });
     }
     this.#track(claim);
@@ -522,10 +549,9 @@ export class Producer<T> {
     }
   }
 
-  #copy(claim: Claim<T>, inputs: readonly Uint8Array[], heapAt: number): void {
-    const { layout, placement, slab, firstRow } = claim;
+  #copy(claim: Claim<T>, base: number, inputs: readonly Uint8Array[], heapAt: number): void {
+    const { layout, placement, firstRow } = claim;
     const segment = this.#segment;
-    const base = segment.blockOffset(segment.i32[segment.descriptor(slab) + SLAB_FIRST_BLOCK]!);
     for (let n = 0; n < inputs.length; n++) {
       const { rowBytes, datatype } = layout.inputs[n]!;
       if (datatype !== 'BYTES') segment.u8.set(inputs[n]!, base + placement.inputs[n]! + firstRow * rowBytes);
@@ -548,8 +574,10 @@ export class Producer<T> {
   #track(claim: Claim<T>): void {
     const last = this.#pending[this.#pending.length - 1];
     let pending =
-      last !== undefined && last.slab === claim.slab ? last : this.#pending.find((one) => one.slab === claim.slab);
-    if (pending === undefined || pending.generation !== claim.generation) {
+      last !== undefined && last.slab === claim.slab && last.generation === claim.generation
+        ? last
+        : this.#pending.find(({ slab, generation }) => slab === claim.slab && generation === claim.generation);
+    if (pending === undefined) {
       const { slab, generation } = claim;
       pending = {
         slab,
@@ -582,7 +610,12 @@ export class Producer<T> {
       if (word !== pending.doneWord) {
         this.#noteSealed(pending);
         // A slab whose claims here were all abandoned may be gone already: freed, or open for another generation.
-        if (!slabHasGeneration(word, pending.generation) || slabState(word) === SLAB_FREE) continue;
+        if (!slabHasGeneration(word, pending.generation) || slabState(word) === SLAB_FREE) {
+          if (pending.claims.some(({ released }) => !released)) {
+            throw new Error('a slab went away under a claim that was not released: this is a bug');
+          }
+          continue;
+        }
         this.#pending[kept++] = pending;
         continue;
       }
@@ -619,17 +652,34 @@ export class Producer<T> {
 
   #releaseClaim(claim: Claim<T>): void {
     const index = this.#segment.claimIndex(claim.slab) + claim.index;
-    this.#releaseWord(index, Atomics.load(this.#segment.i32, index));
+    this.#releaseWord(index, claimWord(CLAIM_READY, this.#slot, claim.rows, claim.generation));
   }
 
-  #releaseWord(index: number, seen: number): void {
-    let word = seen;
+  /**
+   * Releases a claim of ours, last seen as `mine`. It may have been stolen meanwhile. A word that is no longer this claim is left alone: after a claim in a
+   * wrong generation (see join) the slab may have been prepared for its next use over our head.
+   */
+  #releaseWord(index: number, mine: number): void {
+    let word = mine;
     for (;;) {
       const before = Atomics.compareExchange(this.#segment.i32, index, word, claimMoved(word, CLAIM_RELEASED));
       if (before === word) return;
-      word = before; // CLAIMED became STOLEN meanwhile
+      const state = claimState(before);
+      const held = state === CLAIM_CLAIMED || state === CLAIM_READY || state === CLAIM_STOLEN;
+      if (!held || claimMoved(before, CLAIM_EMPTY) !== claimMoved(mine, CLAIM_EMPTY)) return;
+      word = before;
     }
   }
+}
+
+/** Bytes that did not fit their rows would be written over other requests' rows. */
+function checkRequest(layout: SlabLayout, rows: number, inputs: readonly Uint8Array[], maxBatchRows: number): void {
+  let fits = rows >= 1 && rows <= (layout.whole ? 1 : maxBatchRows) && inputs.length === layout.inputs.length;
+  for (let n = 0; fits && n < inputs.length; n++) {
+    const { datatype, rowBytes } = layout.inputs[n]!;
+    fits = datatype === 'BYTES' || inputs[n]!.length === rows * rowBytes;
+  }
+  if (!fits) throw new Error('a request does not fit its layout: this is a bug');
 }
 
 /** Bytes of heap that the BYTES inputs of a request need. */
