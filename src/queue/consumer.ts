@@ -6,7 +6,7 @@
  */
 import { nowUs } from '../system/clock.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
-import { cancelSleep, type Doorbells, pause, prepareSleep, SLEEP_MAX_US, sleep } from './bells.ts';
+import { cancelSleep, type Doorbells, pause, prepareSleep, SLEEP_MAX_US, sleep, wakeInstance } from './bells.ts';
 import {
   BLOCK_BYTES,
   INSTANCE_EXECUTING_SINCE,
@@ -28,6 +28,8 @@ import {
 } from './geometry.ts';
 import { type Placement, SlabLayout } from './layout.ts';
 import { freeIfDone } from './release.ts';
+import { STATUS_INTERNAL } from './result.ts';
+import { closeClaims } from './seal.ts';
 import type { Segment } from './segment.ts';
 import {
   CLAIM_CLAIMED,
@@ -39,7 +41,6 @@ import {
   claimHasGeneration,
   claimMoved,
   claimRows,
-  claimSeal,
   claimSlot,
   claimState,
   instanceOwner,
@@ -135,16 +136,22 @@ export class Consumer {
    */
   next(): Batch | undefined {
     for (;;) {
-      if (this.stopping) return undefined;
+      if (this.stopping) {
+        // A wake-up meant for the queue may have reached us in particular.
+        if (this.#oldest() >= 0) wakeInstance(this.#segment);
+        return undefined;
+      }
       const slab = this.#oldest();
       if (slab >= 0) {
         const wait = this.#delayLeftUs(slab);
         if (wait <= 0) {
-          if (this.#seal(slab)) return this.#batch;
-          continue;
+          if (!this.#seal(slab)) continue;
+          // While we were waiting for this slab, wake-ups for others reached us as well.
+          if (this.#options.maxQueueDelayUs > 0 && this.#oldest() >= 0) wakeInstance(this.#segment);
+          return this.#batch;
         }
         prepareSleep(this.#segment, this.#slot);
-        if (this.#delayLeftUs(slab) > 0 && !this.stopping)
+        if (this.#oldest() === slab && this.#delayLeftUs(slab) > 0 && !this.stopping)
           sleep(this.#segment, this.#slot, Math.min(wait, SLEEP_MAX_US));
         else cancelSleep(this.#segment, this.#slot);
         continue;
@@ -195,7 +202,11 @@ export class Consumer {
     return 0;
   }
 
-  /** Takes an open slab, closes it for producers, waits for copies under way, and fills the batch. */
+  /**
+   * Takes an open slab, closes it for producers, waits for copies under way, and fills the batch.
+   *
+   * @returns false when another instance was faster, or the slab is damaged and its requests have been answered so.
+   */
   #seal(slab: number): boolean {
     const segment = this.#segment;
     const { i32, f64 } = segment;
@@ -205,58 +216,56 @@ export class Consumer {
     const sealed = slabMoved(open, SLAB_SEALED, this.#owner);
     // Acquires what the opener wrote; two instances: one wins.
     if (Atomics.compareExchange(i32, index, open, sealed) !== open) return false;
-    Atomics.store(i32, segment.instanceLine(this.#slot) + INSTANCE_SLAB, slab + 1);
+    const line = segment.instanceLine(this.#slot);
+    Atomics.store(i32, line + INSTANCE_SLAB, slab + 1);
+    f64[line / 2 + INSTANCE_EXECUTING_SINCE] = nowUs();
     const generation = Atomics.load(i32, segment.slabGenerations + slab);
     if (!slabHasGeneration(open, generation)) throw new Error('slab word and generation disagree: this is a bug');
     const batch = this.#batch;
     batch.slab = slab;
     batch.generation = generation;
-    batch.claims = this.#close(slab, generation);
+    batch.claims = closeClaims(segment, slab, generation);
     const times = segment.descriptorF64(slab);
     batch.openedAtUs = f64[times + SLAB_OPENED_AT]!;
     batch.sealedAtUs = nowUs();
     f64[times + SLAB_SEALED_AT] = batch.sealedAtUs;
-    this.#openRegion(batch);
-    this.#awaitCopies(batch);
+    if (!this.#openRegion(batch) || !this.#awaitCopies(batch)) {
+      this.#refuse(batch);
+      return false;
+    }
+    this.#coverUnwanted(batch);
     i32[segment.descriptor(slab) + SLAB_ROWS] = batch.rows;
     i32[segment.descriptor(slab) + SLAB_CLAIMS] = batch.claims;
     Atomics.store(i32, index, slabMoved(sealed, SLAB_RUNNING, this.#owner));
     return true;
   }
 
-  /** Puts the end marker into the first claim not taken. Returns the number of claims before it. */
-  #close(slab: number, generation: number): number {
-    const { i32 } = this.#segment;
-    const claims = this.#segment.claimIndex(slab);
-    const empty = claimEmpty(generation);
-    const seal = claimSeal(generation);
-    let n = 0;
-    while (n < this.#segment.geometry.claimsPerSlab) {
-      const word = Atomics.load(i32, claims + n);
-      if (word === seal) break; // the instance that sealed it first is dead
-      if (word !== empty) n++;
-      else if (Atomics.compareExchange(i32, claims + n, empty, seal) === empty) break;
-    }
-    return n;
-  }
-
-  #openRegion(batch: Batch): void {
+  /** Finds the slab's tensors. Returns false, having followed nothing, when its descriptor or its key is damaged. */
+  #openRegion(batch: Batch): boolean {
     const segment = this.#segment;
     const descriptor = segment.descriptor(batch.slab);
     const first = segment.i32[descriptor + SLAB_FIRST_BLOCK]!;
     const blocks = segment.i32[descriptor + SLAB_BLOCKS]!;
     const capacity = segment.i32[descriptor + SLAB_CAPACITY_ROWS]!;
     const heapBytes = segment.i32[descriptor + SLAB_HEAP_BYTES]!;
-    if (first < 0 || blocks < 1 || first + blocks > segment.geometry.blocks || capacity < 1) {
-      throw new Error('a slab descriptor is damaged');
-    }
+    if (first < 0 || blocks < 1 || first + blocks > segment.geometry.blocks) return false;
+    if (capacity < 1 || capacity > segment.geometry.maxBatchRows || heapBytes < 0) return false;
     batch.base = segment.blockOffset(first);
-    batch.layout = this.#layoutAt(batch.base, segment.i32[segment.slabHashes + batch.slab]!, blocks * BLOCK_BYTES);
-    batch.placement = batch.layout.place(capacity, heapBytes);
-    if (batch.placement.blocks !== blocks) throw new Error('a slab descriptor does not fit its layout');
+    const layout = this.#layoutAt(batch.base, segment.i32[segment.slabHashes + batch.slab]!, blocks * BLOCK_BYTES);
+    if (layout === undefined) return false;
+    batch.layout = layout;
+    batch.placement = layout.place(capacity, heapBytes);
+    return batch.placement.blocks === blocks;
   }
 
-  #layoutAt(base: number, hash: number, regionBytes: number): SlabLayout {
+  /** Answers the requests of a damaged slab: it must not reach the model, and not stop the others. */
+  #refuse(batch: Batch): void {
+    const message = this.message(batch, 'The request was damaged in shared memory.');
+    for (let claim = 0; claim < batch.claims; claim++) this.settle(batch, claim, STATUS_INTERNAL, message);
+    this.finish(batch);
+  }
+
+  #layoutAt(base: number, hash: number, regionBytes: number): SlabLayout | undefined {
     const { u8 } = this.#segment;
     const known = this.#layouts.get(hash);
     search: for (const layout of known ?? []) {
@@ -264,7 +273,14 @@ export class Consumer {
       return layout;
     }
     const key = readKey(this.#segment, base, this.#signature.inputs.length, regionBytes);
-    const layout = new SlabLayout(this.#signature, key, this.#segment.geometry.claimsPerSlab);
+    if (key === undefined) return undefined;
+    let layout: SlabLayout;
+    try {
+      layout = new SlabLayout(this.#signature, key, this.#segment.geometry.claimsPerSlab);
+    } catch {
+      return undefined; // not a key of this model
+    }
+    if (layout.hash !== hash) return undefined; // key or hash is damaged
     if (this.#layoutCount++ >= LAYOUTS_CACHED) {
       this.#layouts.clear();
       this.#layoutCount = 1;
@@ -273,8 +289,8 @@ export class Consumer {
     return layout;
   }
 
-  /** Waits until every claim is ready, given up, or stolen, and fills the batch's arrays. */
-  #awaitCopies(batch: Batch): void {
+  /** Waits until every claim is ready, given up, or stolen, and fills the batch's arrays. Returns false when the claims make no sense. */
+  #awaitCopies(batch: Batch): boolean {
     const { i32 } = this.#segment;
     const claims = this.#segment.claimIndex(batch.slab);
     const { maxBatchRows } = this.#segment.geometry;
@@ -284,10 +300,11 @@ export class Consumer {
     for (let n = 0; n < batch.claims; n++) {
       let word = Atomics.load(i32, claims + n);
       if (claimState(word) === CLAIM_CLAIMED) word = this.#awaitCopy(claims + n, word);
-      if (!claimHasGeneration(word, batch.generation))
-        throw new Error('a claim of another generation in a sealed slab: this is a bug');
+      if (!claimHasGeneration(word, batch.generation)) return false;
+      // Only a claim in a wrong generation, given back unused, may go beyond the capacity (rule 4).
       const count = Math.min(claimRows(word), capacity - rows);
-      const wanted = claimState(word) === CLAIM_READY && count > 0;
+      const wanted = claimState(word) === CLAIM_READY;
+      if (wanted && count !== claimRows(word)) return false;
       batch.firstRow[n] = rows;
       batch.claimRows[n] = count;
       batch.wanted[n] = wanted ? 1 : 0;
@@ -295,6 +312,29 @@ export class Consumer {
       rows += count;
     }
     batch.rows = rows;
+    return true;
+  }
+
+  /**
+   * Gives the rows of unwanted claims the values of a wanted row: what lies there may be half a copy or a former request's, with values that make the model
+   * fail for everybody. BYTES are not looked at for unwanted claims.
+   */
+  #coverUnwanted(batch: Batch): void {
+    if (batch.wantedClaims === 0 || batch.wantedClaims === batch.claims || batch.layout.whole) return;
+    const model = batch.firstRow[batch.wanted.indexOf(1)]!;
+    for (let n = 0; n < batch.layout.inputs.length; n++) {
+      const { rowBytes } = batch.layout.inputs[n]!;
+      if (rowBytes === 0) continue;
+      const start = batch.base + batch.placement.inputs[n]!;
+      const from = start + model * rowBytes;
+      for (let claim = 0; claim < batch.claims; claim++) {
+        if (batch.wanted[claim] === 1) continue;
+        const end = batch.firstRow[claim]! + batch.claimRows[claim]!;
+        for (let row = batch.firstRow[claim]!; row < end; row++) {
+          this.#segment.u8.copyWithin(start + row * rowBytes, from, from + rowBytes);
+        }
+      }
+    }
   }
 
   #awaitCopy(index: number, claimed: number): number {
@@ -359,7 +399,7 @@ export class Consumer {
     if (blocks > segment.geometry.blocks) return -1;
     let first = segment.allocate(batch.slab, blocks, segment.geometry.blocks, true);
     const until = nowUs() + RESULT_WAIT_US;
-    while (first < 0 && nowUs() < until && !this.stopping) {
+    while (first < 0 && nowUs() < until) {
       pause(segment, this.#slot, 1000);
       first = segment.allocate(batch.slab, blocks, segment.geometry.blocks, true);
     }
@@ -410,22 +450,16 @@ export class Consumer {
   }
 }
 
-/** Copies a key out of a slab, checking every length on the way. */
-function readKey(segment: Segment, base: number, inputs: number, regionBytes: number): Uint8Array {
-  const { f64 } = segment;
+/** Copies a key out of a slab, checking every length on the way. Undefined when one is out of range. */
+function readKey(segment: Segment, base: number, inputs: number, regionBytes: number): Uint8Array | undefined {
   const start = base / 8;
   const limit = Math.floor(regionBytes / 8);
   let at = 1;
-  const count = (value: number | undefined): number => {
-    if (value === undefined || !Number.isInteger(value) || value < 0 || value > 1024)
-      throw new Error('a slab key is damaged');
-    return value;
-  };
-  at += 1 + count(f64[start + at]);
-  for (let n = 0; n < inputs; n++) {
-    if (at >= limit) throw new Error('a slab key is damaged');
-    at += 1 + count(f64[start + at]);
+  // The outputs, then the dimensions of each input: a count and that many numbers.
+  for (let n = 0; n <= inputs; n++) {
+    const count = segment.f64[start + at];
+    if (count === undefined || !Number.isInteger(count) || count < 0 || count >= limit - at) return undefined;
+    at += 1 + count;
   }
-  if (at > limit) throw new Error('a slab key is damaged');
   return segment.u8.slice(base, base + at * 8);
 }

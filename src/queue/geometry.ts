@@ -14,6 +14,9 @@ export const BLOCK_BYTES = 64 * 1024;
 export const CHUNK_BLOCKS = 16;
 export const CHUNK_BYTES = BLOCK_BYTES * CHUNK_BLOCKS;
 const SEGMENT_MAGIC = 0x62703031; // "bp01"
+/** 1 TiB. */
+const BLOCKS_MAX = 2 ** 24;
+const COUNTERS_MAX = 4096;
 
 /** The numbers that determine a segment. Plain data: sent to the processes that attach. */
 export interface QueueShape {
@@ -111,7 +114,22 @@ function align(bytes: number, to = LINE_BYTES): number {
   return Math.ceil(bytes / to) * to;
 }
 
+/** @throws RangeError when a number passes the bounds of states.ts, which the words could not hold. */
 export function geometryOf(shape: QueueShape): Geometry {
+  const within = (name: keyof QueueShape, low: number, high: number): void => {
+    const value = shape[name];
+    if (!Number.isInteger(value) || value < low || value > high)
+      throw new RangeError(`queue shape: ${name} is ${value}`);
+  };
+  within('maxBatchRows', 1, BATCH_ROWS_MAX);
+  within('slabs', 1, SLABS_MAX);
+  within('claimsPerSlab', 1, CLAIMS_MAX);
+  within('blocks', CHUNK_BLOCKS, BLOCKS_MAX);
+  within('ingressSlots', 1, INGRESS_MAX);
+  within('instanceSlots', 1, INSTANCES_MAX);
+  within('counters', 0, COUNTERS_MAX);
+  if (shape.blocks % CHUNK_BLOCKS !== 0)
+    throw new RangeError(`queue shape: ${shape.blocks} blocks are not whole chunks`);
   let at = HEADER_BYTES;
   const take = (bytes: number): number => {
     const start = at;
