@@ -100,7 +100,7 @@ function reportText(report: Report, { columns }: Terminal): string {
 
 function verdict({ batchable, proven }: Facts['batching']): string {
   if (!batchable) return 'no';
-  return proven ? 'yes' : 'only where max_batch_size says so';
+  return proven ? 'yes' : 'undecided';
 }
 
 function tensorRow({ name, datatype, shape, symbols }: TensorSpec): string[] {
