@@ -50,6 +50,7 @@ import {
   SLAB_DONE,
   SLAB_FILLING,
   SLAB_FREE,
+  SLAB_FREEING,
   SLAB_OPEN,
   slabHasGeneration,
   slabMoved,
@@ -610,7 +611,8 @@ export class Producer<T> {
       if (word !== pending.doneWord) {
         this.#noteSealed(pending);
         // A slab whose claims here were all abandoned may be gone already: freed, or open for another generation.
-        if (!slabHasGeneration(word, pending.generation) || slabState(word) === SLAB_FREE) {
+        const state = slabState(word);
+        if (!slabHasGeneration(word, pending.generation) || state === SLAB_FREEING || state === SLAB_FREE) {
           if (pending.claims.some(({ released }) => !released)) {
             throw new Error('a slab went away under a claim that was not released: this is a bug');
           }
