@@ -29,7 +29,9 @@ export const inferCommand: Command = {
   options: {
     input: valueOption('[NAME=]FILE.npy, FILE.json or JSON; once for each input of the model', { alias: 'i' }),
     output: valueOption('[NAME=]FILE.npy to write an output to; may be repeated', { alias: 'o' }),
-    url: valueOption('Address of the server', { defaultDescription: 'http://127.0.0.1:8000' }),
+    url: valueOption('Address of the server', {
+      defaultDescription: 'the server that runs here, else http://127.0.0.1:8000',
+    }),
     'model-version': valueOption('Version of the model', { defaultDescription: 'chosen by the server' }),
     top: valueOption('Show the K largest values of each row instead of the first ones'),
     labels: valueOption('Text file with a name for each class, one per line, for --top'),
@@ -48,7 +50,7 @@ export const inferCommand: Command = {
     const timeoutMs = wholeNumber(lastText(args['timeout-ms']), '--timeout-ms', TIMEOUT_MS_MAX);
     const labels = readLabels(lastText(args.labels), terminal.cwd);
     if (labels !== undefined && top === undefined) throw new ExitError('USAGE', '--labels needs --top K');
-    const url = serverUrl(lastText(args.url), 'httpPort', terminal);
+    const url = serverUrl(lastText(args.url), 'http', terminal);
 
     // Imported here so that the other commands start without an HTTP client.
     const { Client } = await import('../client/client.ts');

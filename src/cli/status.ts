@@ -7,8 +7,8 @@
 import { EXIT, ExitError } from '../config/exit-codes.ts';
 import { type Command, lastText, valueOption } from './command.ts';
 import { serverUrl } from './server-url.ts';
-import type { Terminal } from './terminal.ts';
-import { renderTable } from './text-table.ts';
+import { printable, type Terminal } from './terminal.ts';
+import { type Column, renderTable } from './text-table.ts';
 
 const ANSWER_BYTES_MAX = 16 * 2 ** 20;
 const ANSWER_TIMEOUT_MS = 10_000;
@@ -19,7 +19,9 @@ export const statusCommand: Command = {
   describe: 'Show the processes and models of a running server',
   positionals: {},
   options: {
-    url: valueOption('Metrics address of the server', { defaultDescription: 'http://127.0.0.1:8002' }),
+    url: valueOption('Metrics address of the server', {
+      defaultDescription: 'the server that runs here, else http://127.0.0.1:8002',
+    }),
     json: { description: "Print the server's JSON as it is", type: 'boolean' },
   },
   examples: [
@@ -27,7 +29,7 @@ export const statusCommand: Command = {
     ['status --url http://gpu-box:8002 --json', 'Everything another server reports, for scripts'],
   ],
   run: async (args, terminal) => {
-    const text = await fetchStatus(serverUrl(lastText(args.url), 'metricsPort', terminal));
+    const text = await fetchStatus(serverUrl(lastText(args.url), 'metrics', terminal));
     const status = parseObject(text);
     terminal.out(args.json === true ? `${text.trimEnd()}\n` : formatStatus(status, terminal));
     return EXIT.OK.code;
@@ -37,71 +39,85 @@ export const statusCommand: Command = {
 type Json = Readonly<Record<string, unknown>>;
 
 /** The status as text for people; lines are fitted to the terminal's width. */
-export function formatStatus(status: Json, terminal: Pick<Terminal, 'columns'>): string {
+export function formatStatus(status: Json, { columns }: Pick<Terminal, 'columns'>): string {
   const server = objectOf(status.server);
   const addresses = Object.entries(objectOf(status.addresses)).map(([name, address]) => `${name} ${cell(address)}`);
   const about = [
     `batchport ${cell(server.version)}`,
     cell(server.state),
+    ...(server.ready === false ? [`not ready: ${cell(server.reason)}`] : []),
     `pid ${cell(server.pid)}`,
     `up ${duration(server.uptime_s)}`,
     ...addresses,
   ];
-  const processes = renderTable(
-    [
-      { title: 'ROLE' },
-      { title: 'DEVICE' },
-      { title: 'PID', align: 'right' },
-      { title: 'EPOCH', align: 'right' },
-      { title: 'STATE' },
-      { title: 'UP', align: 'right' },
-      { title: 'RSS', align: 'right' },
-      { title: 'RESTARTS', align: 'right' },
-      { title: 'LAST EXIT' },
-    ],
-    objectsOf(status.processes).map((it) => [
-      cell(it.role),
-      cell(it.device),
-      cell(it.pid),
-      cell(it.epoch),
-      cell(it.state),
-      duration(it.uptime_s),
-      mebibytes(it.rss_bytes),
-      cell(it.restarts),
-      cell(it.last_exit),
-    ]),
-    terminal.columns,
-  );
-  const models = objectsOf(status.models).map((it) => {
-    const queue = objectOf(it.queue);
-    return [
-      cell(it.name),
-      cell(it.version),
-      cell(it.state),
-      cell(it.devices),
-      count(it.instances),
-      cell(it.max_batch_size),
-      cell(queue.rows),
-      cell(it.executions),
-      cell(it.reason),
-    ];
-  });
-  const modelTable = renderTable(
-    [
-      { title: 'MODEL' },
-      { title: 'VERSION', align: 'right' },
-      { title: 'STATE' },
-      { title: 'DEVICES' },
-      { title: 'INSTANCES', align: 'right' },
-      { title: 'MAX BATCH', align: 'right' },
-      { title: 'QUEUED', align: 'right' },
-      { title: 'RUNS', align: 'right' },
-      { title: 'REASON' },
-    ],
-    models,
-    terminal.columns,
-  );
-  return [`${about.join(', ')}\n`, processes, models.length === 0 ? 'no models\n' : modelTable].join('\n');
+  const models = objectsOf(status.models);
+  return [
+    `${printable(about.join(', '))}\n`,
+    renderTable(PROCESS_COLUMNS, objectsOf(status.processes).map(processRow), columns),
+    models.length === 0 ? 'no models\n' : renderTable(MODEL_COLUMNS, models.map(modelRow), columns),
+  ].join('\n');
+}
+
+const PROCESS_COLUMNS: readonly Column[] = [
+  { title: 'ROLE' },
+  { title: 'DEVICE' },
+  { title: 'PID', align: 'right' },
+  { title: 'EPOCH', align: 'right' },
+  { title: 'STATE' },
+  { title: 'UP', align: 'right' },
+  { title: 'RSS', align: 'right' },
+  { title: 'RESTARTS', align: 'right' },
+  { title: 'LAST EXIT' },
+];
+
+function processRow(it: Json): string[] {
+  const { code, signal } = objectOf(it.last_exit);
+  return [
+    cell(it.role),
+    cell(it.device),
+    cell(it.pid),
+    cell(it.epoch),
+    cell(it.state),
+    duration(it.uptime_s),
+    mebibytes(it.rss_bytes),
+    cell(it.restarts),
+    typeof code === 'number' ? `code ${code}` : cell(signal),
+  ];
+}
+
+const MODEL_COLUMNS: readonly Column[] = [
+  { title: 'MODEL' },
+  { title: 'VERSION', align: 'right' },
+  { title: 'STATE' },
+  { title: 'DEVICES' },
+  { title: 'INSTANCES', align: 'right' },
+  { title: 'MAX BATCH', align: 'right' },
+  { title: 'QUEUED', align: 'right' },
+  { title: 'RUNNING', align: 'right' },
+  { title: 'BATCHES', align: 'right' },
+  { title: 'ROWS', align: 'right' },
+  { title: 'FAILED', align: 'right' },
+  { title: 'REASON' },
+];
+
+function modelRow(it: Json): string[] {
+  const queue = objectOf(it.queue);
+  const devices = objectsOf(it.devices);
+  const running = devices.map(({ instances }) => objectOf(instances).running).filter((n) => typeof n === 'number');
+  return [
+    cell(it.name),
+    cell(it.version),
+    cell(it.state),
+    cell(devices.map(({ device }) => device)),
+    running.length === 0 ? '-' : String(running.reduce((sum, n) => sum + n, 0)),
+    cell(it.max_batch_size),
+    cell(queue.rows_queued),
+    cell(queue.rows_running),
+    cell(it.batches),
+    cell(it.rows),
+    cell(it.failures),
+    cell(it.reason),
+  ];
 }
 
 async function fetchStatus(url: string): Promise<string> {
@@ -169,11 +185,6 @@ function cell(value: unknown): string {
   if (value === undefined || value === null || value === '') return '-';
   if (Array.isArray(value)) return value.length === 0 ? '-' : value.map(cell).join(',');
   return typeof value === 'object' ? JSON.stringify(value) : String(value);
-}
-
-/** Instances come as a number, or as one record each. */
-function count(value: unknown): string {
-  return Array.isArray(value) ? String(value.length) : cell(value);
 }
 
 function mebibytes(value: unknown): string {

@@ -132,11 +132,12 @@ export const SETTINGS: {
     key: 'host',
     flag: 'host',
     env: 'BATCHPORT_HOST',
-    kind: text('a host name or an address without brackets', 'ADDRESS', /^[^\s/[\]]+$/),
+    kind: text('a host name, an address or unix:PATH', 'ADDRESS', /^(unix:.+|[^\s/]+)$/),
     default: () => '127.0.0.1',
     defaultText: '127.0.0.1',
     group: 'Network',
-    description: 'Address to listen on; 0.0.0.0 or :: for all.',
+    description:
+      'Address to listen on; 0.0.0.0 or :: for all, unix:PATH to serve on a Unix socket instead of the HTTP port.',
   },
   httpPort: {
     key: 'http_port',

@@ -7,7 +7,7 @@ import { formatStatus } from '../../../src/cli/status.ts';
 import { capture } from './capture.ts';
 
 const status = {
-  server: { version: '0.1.0', pid: 10, uptime_s: 3725.4, state: 'ready' },
+  server: { version: '0.1.0', pid: 10, uptime_s: 3725.4, state: 'running', ready: false, reason: 'bad is loading' },
   addresses: { http: 'http://127.0.0.1:8000', metrics: 'http://127.0.0.1:8002' },
   processes: [
     {
@@ -17,21 +17,11 @@ const status = {
       epoch: 1,
       state: 'ready',
       restarts: 2,
-      last_exit: 'SIGKILL',
+      last_exit: { code: null, signal: 'SIGKILL', at: '2025-01-01T00:00:00Z' },
       uptime_s: 59,
       rss_bytes: 104857600,
     },
-    {
-      role: 'ingress',
-      device: null,
-      pid: 12,
-      epoch: 3,
-      state: 'ready',
-      restarts: 0,
-      last_exit: null,
-      uptime_s: 90061,
-      rss_bytes: 1,
-    },
+    { role: 'ingress', device: null, pid: 12, epoch: 3, last_exit: { code: 70 }, uptime_s: 90061, rss_bytes: 1 },
   ],
   models: [
     {
@@ -39,14 +29,17 @@ const status = {
       version: '1',
       state: 'READY',
       reason: '',
-      devices: ['cpu'],
-      instances: 1,
-      batching: 'proven',
+      devices: [
+        { device: 'cpu', instances: { running: 1, min: 1, max: 2 } },
+        { device: 'cuda:0', instances: { running: 2, min: 1, max: 2 } },
+      ],
       max_batch_size: 64,
-      queue: { rows: 3 },
-      executions: 7,
+      queue: { rows_queued: 3, rows_running: 4 },
+      batches: 7,
+      rows: 70,
+      failures: 0,
     },
-    { name: 'bad\x1b[2J', version: '2', state: 'UNAVAILABLE', reason: 'cannot be loaded' },
+    { name: 'bad\x1b[2J', version: '2', state: 'LOADING', reason: 'loading', devices: [], queue: null },
   ],
 };
 
@@ -73,15 +66,15 @@ test('processes and models are printed as tables', async () => {
   assert.equal(
     out,
     [
-      'batchport 0.1.0, ready, pid 10, up 1h2m, http http://127.0.0.1:8000, metrics http://127.0.0.1:8002',
+      'batchport 0.1.0, running, not ready: bad is loading, pid 10, up 1h2m, http http://127.0.0.1:8000, metrics http://127.0.0.1:8002',
       '',
       'ROLE     DEVICE  PID  EPOCH  STATE    UP      RSS  RESTARTS  LAST EXIT',
       'device   cpu      11      1  ready   59s  100 MiB         2  SIGKILL',
-      'ingress  -        12      3  ready  1d1h    0 MiB         0  -',
+      'ingress  -        12      3  -      1d1h    0 MiB         -  code 70',
       '',
-      'MODEL       VERSION  STATE        DEVICES  INSTANCES  MAX BATCH  QUEUED  RUNS  REASON',
-      'ocr               1  READY        cpu              1         64       3     7  -',
-      'bad\\x1b[2J        2  UNAVAILABLE  -                -          -       -     -  cannot be loaded',
+      'MODEL       VERSION  STATE    DEVICES     INSTANCES  MAX BATCH  QUEUED  RUNNING  BATCHES  ROWS  FAILED  REASON',
+      'ocr               1  READY    cpu,cuda:0          3         64       3        4        7    70       0  -',
+      'bad\\x1b[2J        2  LOADING  -                   -          -       -        -        -     -       -  loading',
       '',
     ].join('\n'),
   );
@@ -93,11 +86,11 @@ test('--json prints what the server sent', async () => {
 
 test('a status of which little is known is still printed', () => {
   const lines = formatStatus(
-    { models: [{ instances: [{}, {}] }, 'x'], processes: 3, server: null },
+    { models: [{ devices: 'cpu', batches: 5 }, 'x'], processes: 3, server: null },
     { columns: undefined },
   );
   assert.match(lines, /^batchport -, -, pid -, up -\n/);
-  assert.match(lines, /^- +- +- +- +2 /m);
+  assert.match(lines, /^-( +-){7} +5( +-)+$/m);
   assert.match(formatStatus({}, { columns: undefined }), /no models\n$/);
 });
 
