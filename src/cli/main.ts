@@ -97,7 +97,7 @@ function addCommand(
 
 function report(error: unknown, args: readonly string[], terminal: Terminal): number {
   const { message, hint, exitCode } = explain(error);
-  terminal.err(`error: ${message}\n`);
+  terminal.err(`error: ${message.replaceAll('\n', '\n       ')}\n`);
   if (hint !== undefined) terminal.err(`       ${hint}\n`);
   if (wantsStack(args, terminal.env) && error instanceof Error) {
     for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) terminal.err(`${cause.stack}\n`);
