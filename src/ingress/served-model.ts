@@ -8,7 +8,7 @@ import type { BoundRequest, RequestTemplate } from '../protocol/bound-request.ts
 import type { ServedModel } from '../protocol/control.ts';
 import { RequestDecoder } from '../protocol/request-decoder.ts';
 import { ResponseEncoder } from '../protocol/response-encoder.ts';
-import { Doorbells, hear } from '../queue/bells.ts';
+import { Doorbells, hear, wakeInstance } from '../queue/bells.ts';
 import { counterOffset } from '../queue/geometry.ts';
 import { encodeKey, SlabLayout } from '../queue/layout.ts';
 import { type Claim, Producer } from '../queue/producer.ts';
@@ -53,7 +53,7 @@ export class Serving {
     this.encoder = new ResponseEncoder(contract);
     this.segment = Segment.attach(serving.queue);
     const bells = new Doorbells(this.segment, bellFds);
-    this.producer = new Producer(this.segment, slot, bells, { maxRows: serving.maxRows }, placed);
+    this.producer = new Producer(this.segment, slot, bells, { maxRows: serving.maxRows }, placed, () => wakeAtEndOfTurn(this));
     this.reader = new ResultReader(this.segment);
     this.counters = new IngressCounters(this.segment.f64, counterOffset(this.segment.geometry, { ingress: slot }) / 8);
     this.counters.inFlight(0);
@@ -103,9 +103,30 @@ export class Serving {
     this.producer.poll(this.reader, deliver);
   }
 
+  /** Rows published in this turn of the event loop for which nobody has been woken yet. */
+  wakesOwed = 0;
+
   close(): void {
     this.segment.close();
   }
+}
+
+const owing: Serving[] = [];
+
+/** Requests that arrived together are read in one turn of the loop: one wake-up for all of them, and one batch. */
+function wakeAtEndOfTurn(serving: Serving): void {
+  if (owing.length === 0) setImmediate(wakeOwed);
+  if (serving.wakesOwed++ === 0) owing.push(serving);
+}
+
+function wakeOwed(): void {
+  for (const serving of owing) {
+    const { maxBatchRows, instanceSlots } = serving.segment.geometry;
+    let wakes = Math.min(Math.ceil(serving.wakesOwed / maxBatchRows), instanceSlots);
+    serving.wakesOwed = 0;
+    for (; wakes > 0; wakes--) wakeInstance(serving.segment);
+  }
+  owing.length = 0;
 }
 
 function deliver(inference: Inference, _claim: unknown, reader: ResultReader): void {

@@ -126,20 +126,27 @@ export class Producer<T> {
   #lastHint: Hint | undefined;
   readonly #pending: PendingSlab<T>[] = [];
   readonly #onPlaced: (owner: T, claim: Claim<T>) => void;
+  readonly #wake: (segment: Segment) => void;
   #waiting: Waiting<T>[] = [];
   #queuedRows = 0;
   /** Of the inputs kept for those that wait; at most capacityBytes. */
   #waitingBytes = 0;
 
-  /** `onPlaced` is told the claim of a request that had to wait for space. */
+  /**
+   * @param onPlaced is told the claim of a request that had to wait for space.
+   * @param wake wakes an instance for published rows. An event loop may put this off to the end of its turn: one wake-up then serves all requests that came
+   *   in together, and they share a batch.
+   */
   constructor(
     segment: Segment,
     slot: number,
     bells: Doorbells,
     limits: ProducerLimits,
     onPlaced: (owner: T, claim: Claim<T>) => void = () => {},
+    wake: (segment: Segment) => void = wakeInstance,
   ) {
     this.#onPlaced = onPlaced;
+    this.#wake = wake;
     this.#segment = segment;
     this.#slot = slot;
     this.#owner = ingressOwner(slot);
@@ -417,7 +424,7 @@ export class Producer<T> {
         return undefined;
       }
       this.#track(claim);
-      wakeInstance(segment);
+      this.#wake(segment);
       return claim;
     }
   }
@@ -525,7 +532,7 @@ export class Producer<T> {
       });
     }
     this.#track(claim);
-    wakeInstance(segment);
+    this.#wake(segment);
     return claim;
   }
 

@@ -35,11 +35,11 @@ export class Upkeep {
   #tick(): void {
     this.#ticks++;
     for (const version of this.#versions) {
-      const { segment } = version;
-      if (segment === undefined) continue;
-      if (version.bells !== undefined) nudge(segment, version.bells);
+      const { segment, bells } = version;
+      if (segment === undefined || bells === undefined) continue;
+      nudge(segment, bells);
       if (version.config.instances.max > version.config.instances.min) this.#scale(version);
-      if (this.#ticks % TRIM_TICKS === 0) segment.trim();
+      if (this.#ticks % TRIM_TICKS === 0) segment.trim(bells);
     }
   }
 
