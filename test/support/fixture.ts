@@ -51,7 +51,7 @@ export function defineFixture({ nodes, constants = {}, options = {}, ...fixture 
 /**
  * Random inputs that the model accepts.
  *
- * @param rows Size of a variable first dimension.
+ * @param rows Size of a variable first dimension, and of others with its symbol.
  * @param sizes Size of each other variable dimension by its symbol; 3 where none is given.
  */
 export function sampleInputs(
@@ -61,10 +61,12 @@ export function sampleInputs(
   sizes: Readonly<Record<string, number>> = {},
 ): Map<string, TestTensor> {
   const inputs = new Map<string, TestTensor>();
+  const rowSymbols = new Set(fixture.inputs.map(({ symbols }) => symbols[0]));
   for (const input of fixture.inputs) {
     const shape = input.shape.map((dim, axis) => {
       if (dim !== -1) return dim;
-      return axis === 0 ? rows : (sizes[input.symbols[axis] ?? ''] ?? 3);
+      const symbol = input.symbols[axis] ?? '';
+      return axis === 0 || (symbol !== '' && rowSymbols.has(symbol)) ? rows : (sizes[symbol] ?? 3);
     });
     inputs.set(input.name, fixture.sample?.(random, input, shape) ?? randomTensor(random, input.datatype, shape));
   }

@@ -77,7 +77,6 @@ const recurrent = defineFixture({
     node('Squeeze', ['first', 'zero'], ['row']),
     node('Mul', ['row', 'rate'], ['output']),
   ],
-  // The state's variable dimension must agree with the input's rows.
   sample: (random, input, shape) => {
     if (input.name === 'sr') return tensor('INT64', [], BigInt64Array.of(random.pick([8000n, 16000n])));
     if (input.name !== 'state') return undefined;

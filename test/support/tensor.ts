@@ -73,7 +73,7 @@ export function fromWire(
   shape: readonly number[],
   bytes: Uint8Array,
 ): TestTensor {
-  const copy = bytes.slice();
+  const copy = new Uint8Array(bytes); // A Buffer's own slice would be a view.
   const data = new ARRAYS[datatype](copy.buffer as ArrayBuffer & number);
   return tensor(datatype, shape, data as never);
 }
