@@ -14,7 +14,7 @@
  * Tensors travel in binary; `binary: false` sends and asks for JSON, in which 64-bit integers keep all their digits. Every call has a time limit, is
  * tried again only where nothing can have happened yet (see `RetryPolicy`), and gives an answer only once it has been checked completely.
  *
- * A client owns its connections. `close()` waits for the calls under way and ends them; `await using` does so by itself.
+ * A client owns its connections. `close()` waits for the calls under way and then ends them; `await using` does so by itself.
  */
 import { assertSuccess, jsonBody } from './answer.ts';
 import { Cancellation } from './cancellation.ts';
@@ -35,6 +35,9 @@ export type { InferOutput, InferResult, OutputTensor } from './result.ts';
 export type { RetryPolicy } from './retry.ts';
 export type { TlsOptions } from './transport.ts';
 
+/** A longer timer would fire at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
 export interface ClientOptions {
   /** Connections kept to the server at most; further calls wait for one. Default 32. */
   readonly connections?: number | undefined;
@@ -42,7 +45,7 @@ export interface ClientOptions {
   readonly maxPending?: number | undefined;
   /** Limit of a call that names none; 0 for no limit. Default 60,000. */
   readonly timeoutMs?: number | undefined;
-  /** Limit for making a connection. Default 5,000. */
+  /** Limit for making a connection; 0 for none but the call's own. Default 5,000. */
   readonly connectTimeoutMs?: number | undefined;
   /** Largest answer taken. Default 1 GiB. */
   readonly maxResponseBytes?: number | undefined;
@@ -85,7 +88,8 @@ export class Client {
   private readonly binary: boolean;
   private readonly retry: RetryPolicy;
   private pending = 0;
-  private closed = false;
+  private closing: Promise<void> | undefined;
+  private onIdle: (() => void) | undefined;
 
   /**
    * @param url Address of the server, such as `http://127.0.0.1:8000`; a path is put before those of the protocol.
@@ -95,15 +99,17 @@ export class Client {
     const base = parseUrl(url);
     this.basePath = base.pathname.replace(/\/+$/, '');
     this.url = base.origin + this.basePath;
-    this.headers = { ...options.headers };
-    this.timeoutMs = atLeast('timeoutMs', options.timeoutMs ?? 60_000, 0);
-    this.maxPending = atLeast('maxPending', options.maxPending ?? 10_000, 1);
+    this.headers = Object.fromEntries(
+      Object.entries(options.headers ?? {}).map(([name, value]) => [name.toLowerCase(), value]),
+    );
+    this.timeoutMs = duration('timeoutMs', options.timeoutMs ?? 60_000);
+    this.maxPending = count('maxPending', options.maxPending ?? 10_000);
     this.binary = options.binary ?? true;
     this.retry = retryPolicy(options.retry);
     this.transport = new Transport(base.origin, {
-      connections: atLeast('connections', options.connections ?? 32, 1),
-      connectTimeoutMs: atLeast('connectTimeoutMs', options.connectTimeoutMs ?? 5_000, 1),
-      maxResponseBytes: atLeast('maxResponseBytes', options.maxResponseBytes ?? 2 ** 30, 1),
+      connections: count('connections', options.connections ?? 32),
+      connectTimeoutMs: duration('connectTimeoutMs', options.connectTimeoutMs ?? 5_000),
+      maxResponseBytes: count('maxResponseBytes', options.maxResponseBytes ?? 2 ** 30),
       tls: options.tls,
     });
   }
@@ -156,15 +162,23 @@ export class Client {
     return this.call(request, post, (answer) => decodeResponse(answer, encoded));
   }
 
-  /** Waits for the calls under way and closes the connections. Later calls fail. */
-  async close(): Promise<void> {
-    if (this.closed) return;
-    this.closed = true;
-    await this.transport.close();
+  /** Waits for the calls under way, retries included, and closes the connections. Later calls fail. */
+  close(): Promise<void> {
+    this.closing ??= this.finish();
+    return this.closing;
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  private async finish(): Promise<void> {
+    if (this.pending > 0) {
+      await new Promise<void>((resolve) => {
+        this.onIdle = resolve;
+      });
+    }
+    await this.transport.close();
   }
 
   private get(path: string): HttpRequest {
@@ -187,13 +201,13 @@ export class Client {
     request: (leftMs: number) => HttpRequest,
     decode: (answer: HttpAnswer) => T,
   ): Promise<T> {
-    if (this.closed) throw new ConnectionError('CLIENT_CLOSED', 'the client is closed', { sent: false });
+    if (this.closing !== undefined) throw new ConnectionError('CLIENT_CLOSED', 'the client is closed', { sent: false });
     if (this.pending >= this.maxPending) {
       throw new ConnectionError('TOO_MANY_PENDING', `${this.pending} calls are under way (maxPending)`, {
         sent: false,
       });
     }
-    const timeoutMs = atLeast('timeoutMs', options.timeoutMs ?? this.timeoutMs, 0);
+    const timeoutMs = duration('timeoutMs', options.timeoutMs ?? this.timeoutMs);
     const cancellation = new Cancellation(timeoutMs, options.signal);
     this.pending++;
     try {
@@ -208,8 +222,8 @@ export class Client {
         }
       }
     } finally {
-      this.pending--;
       cancellation.release();
+      if (--this.pending === 0) this.onIdle?.();
     }
   }
 }
@@ -244,14 +258,18 @@ function segment(what: string, name: string): string {
 function retryPolicy(changes: ClientOptions['retry']): RetryPolicy {
   if (changes === false) return { ...DEFAULT_RETRY, attempts: 1 };
   const policy = { ...DEFAULT_RETRY, ...changes };
-  atLeast('retry.attempts', policy.attempts, 1);
-  atLeast('retry.totalMs', policy.totalMs, 0);
-  atLeast('retry.baseMs', policy.baseMs, 0);
-  atLeast('retry.maxMs', policy.maxMs, 0);
+  count('retry.attempts', policy.attempts);
+  for (const option of ['totalMs', 'baseMs', 'maxMs'] as const) duration(`retry.${option}`, policy[option]);
   return policy;
 }
 
-function atLeast(option: string, value: number, min: number): number {
-  if (!(Number.isFinite(value) && value >= min)) throw new RangeError(`${option} must be ${min} or more, not ${value}`);
-  return value;
+/** Milliseconds that a timer can wait. */
+function duration(option: string, value: number): number {
+  if (value >= 0 && value <= TIMER_MAX_MS) return value;
+  throw new RangeError(`${option} must be between 0 and ${TIMER_MAX_MS} ms, not ${value}`);
+}
+
+function count(option: string, value: number): number {
+  if (Number.isSafeInteger(value) && value >= 1) return value;
+  throw new RangeError(`${option} must be a whole number of 1 or more, not ${value}`);
 }

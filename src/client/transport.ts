@@ -57,11 +57,6 @@ export class Transport {
     return this.pool.close();
   }
 
-  /** Fails the exchanges under way and closes the connections. */
-  destroy(): Promise<void> {
-    return this.pool.destroy();
-  }
-
   /**
    * @throws ConnectionError CONNECT_FAILED, CONNECTION_LOST or BAD_RESPONSE, or the cancellation's reason.
    */

@@ -41,12 +41,15 @@ test('64-bit integers beyond 2^53 keep every digit in JSON', async (t) => {
 
 test('names and versions are escaped, and a base path and headers are kept', async (t) => {
   const { server } = await connect(t, echo);
-  const client = new Client(`${server.url}/gateway/`, { headers: { authorization: 'Bearer x' } });
+  const client = new Client(`${server.url}/gateway/`, {
+    headers: { Authorization: 'Bearer x', 'Content-Type': 'text/plain' },
+  });
   t.after(() => client.close());
   await client.infer('a b/ü?', { inputs: [x], version: '1.0' });
   assert.equal(client.url, `${server.url}/gateway`);
   assert.equal(server.requests[0]!.path, '/gateway/v2/models/a%20b%2F%C3%BC%3F/versions/1.0/infer');
   assert.equal(server.requests[0]!.headers.authorization, 'Bearer x');
+  assert.equal(server.requests[0]!.headers['content-type'], 'application/octet-stream');
   for (const name of ['', '\ud800']) await assert.rejects(client.infer(name, { inputs: [x] }), TypeError);
 });
 
@@ -166,16 +169,34 @@ test('close waits for the calls under way, and later calls fail', async (t) => {
   await client.close();
 });
 
+test('close also waits for a call that is to be tried again', async (t) => {
+  let closed: Promise<void> | undefined;
+  const { client, server } = await connect(
+    t,
+    (request, index) => {
+      if (index > 0) return echo(request);
+      closed = client.close();
+      return { status: 503, headers: { 'retry-after': '0' }, body: '{"error":"later"}' };
+    },
+    { retry: { baseMs: 1 } },
+  );
+  assert.equal((await client.infer('m', { inputs: [x] })).modelName, 'echo');
+  assert.equal(server.requests.length, 2);
+  await closed;
+});
+
 test('impossible URLs and options are refused at once', () => {
   for (const url of ['nonsense', 'ftp://host', 'http://user:secret@host', 'http://host/?a=1', 'http://host/#x']) {
     assert.throws(() => new Client(url), TypeError, url);
   }
   const options: ClientOptions[] = [
     { connections: 0 },
+    { connections: 1.5 },
     { timeoutMs: -1 },
+    { timeoutMs: 2 ** 31 },
     { timeoutMs: Number.NaN },
     { maxResponseBytes: 0 },
-    { connectTimeoutMs: 0 },
+    { connectTimeoutMs: -1 },
     { maxPending: 0 },
     { retry: { attempts: 0 } },
     { retry: { totalMs: Number.POSITIVE_INFINITY } },
