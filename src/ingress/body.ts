@@ -1,7 +1,7 @@
 /**
  * Reading the body of a request, with its limits: bytes of one body (as sent and after expansion), bytes of all bodies in flight, and time without progress.
  *
- * Owner: the reading request until `done` has been called, exactly once. Nothing is allocated for bytes that have not arrived.
+ * Owner: the connection, which stops the read when it closes. Nothing is allocated for bytes that have not arrived.
  */
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
@@ -11,113 +11,113 @@ import { BatchportError } from '../config/errors.ts';
 /** Bytes that a client has to send in each idle period to be counted as alive. */
 const PROGRESS_BYTES = 1024;
 
-/** The bodies being read or waited for by one ingress process. */
+/** Bytes of all bodies being read by one ingress process, and the limits for them. */
 export class BodyBudget {
+  readonly maxBodyBytes: number;
   readonly #maxBytes: number;
-  readonly #maxBodyBytes: number;
-  readonly #reading = new Set<BodyRead>();
   #bytes = 0;
 
   constructor(maxBytes: number, maxBodyBytes: number) {
     this.#maxBytes = maxBytes;
-    this.#maxBodyBytes = maxBodyBytes;
+    this.maxBodyBytes = maxBodyBytes;
   }
 
-  get maxBodyBytes(): number {
-    return this.#maxBodyBytes;
+  /** @throws BODY_TOO_LARGE, QUEUE_FULL for what a head declares, before a byte of the body has come. */
+  check(declaredBytes: number): void {
+    if (declaredBytes > this.maxBodyBytes) throw tooLarge(this.maxBodyBytes);
+    this.#require(declaredBytes);
   }
 
-  get bytes(): number {
-    return this.#bytes;
+  #require(bytes: number): void {
+    if (this.#bytes + bytes <= this.#maxBytes) return;
+    throw new BatchportError('QUEUE_FULL', 'The server holds as many bytes of request bodies as it may. Retry later.');
   }
 
   /** @throws QUEUE_FULL when bodies in flight are too many bytes already. */
   take(bytes: number): void {
-    if (this.#bytes + bytes > this.#maxBytes) {
-      throw new BatchportError(
-        'QUEUE_FULL',
-        'The server holds as many bytes of request bodies as it may. Retry later.',
-      );
-    }
+    this.#require(bytes);
     this.#bytes += bytes;
   }
 
   give(bytes: number): void {
     this.#bytes -= bytes;
   }
+}
 
-  watch(read: BodyRead): void {
-    this.#reading.add(read);
-  }
-
-  unwatch(read: BodyRead): void {
-    this.#reading.delete(read);
-  }
-
-  /** To be called once per idle period: ends the reads that have made no progress since the last call. */
-  sweep(): void {
-    for (const read of this.#reading) read.checkProgress();
-  }
+/** Gets the body of a request, or the error that ended its read; in that case the connection cannot be used further. */
+export interface BodyReceiver {
+  bodyRead(body: Buffer): void;
+  bodyFailed(error: BatchportError): void;
 }
 
 export class BodyRead {
   readonly #budget: BodyBudget;
-  readonly #done: (error: BatchportError | undefined, body: Buffer) => void;
+  readonly #receiver: BodyReceiver;
+  readonly #declaredBytes: number;
   #chunks: Buffer[] | undefined;
-  #first: Buffer | undefined;
   #length = 0;
   #lengthSwept = -1;
   #ended = false;
 
   /**
-   * Starts reading. `done` gets the whole body, or the error that ended the read; in that case the connection cannot be used further.
-   * Not called when the connection closes first.
+   * Starts reading a body whose declared length has been checked. The receiver is called once, or never if stop() comes first.
    *
-   * @throws BODY_TOO_LARGE, QUEUE_FULL from the headers alone.
+   * A body is whole as soon as the declared bytes are there: the end event would come a turn later.
+   *
+   * @param declaredBytes -1 when the body is chunked.
    */
-  constructor(
-    request: IncomingMessage,
-    declaredBytes: number | undefined,
-    budget: BodyBudget,
-    done: (error: BatchportError | undefined, body: Buffer) => void,
-  ) {
+  constructor(request: IncomingMessage, declaredBytes: number, budget: BodyBudget, receiver: BodyReceiver) {
     this.#budget = budget;
-    this.#done = done;
-    if (declaredBytes !== undefined && declaredBytes > budget.maxBodyBytes) throw tooLarge(budget.maxBodyBytes);
-    // Declared bytes are only a promise: they are taken as they arrive, but a body that cannot fit is refused before it is read.
-    if (declaredBytes !== undefined) {
-      budget.take(declaredBytes);
-      budget.give(declaredBytes);
-    }
-    budget.watch(this);
+    this.#receiver = receiver;
+    this.#declaredBytes = declaredBytes;
     request.on('data', (chunk: Buffer) => this.#data(chunk));
-    request.on('end', () => this.#end());
-    request.on('close', () => this.#release());
+    if (declaredBytes <= 0) request.on('end', () => this.#end());
   }
 
   #data(chunk: Buffer): void {
     if (this.#ended) return;
-    try {
-      if (this.#length + chunk.length > this.#budget.maxBodyBytes) throw tooLarge(this.#budget.maxBodyBytes);
-      this.#budget.take(chunk.length);
-    } catch (error) {
-      this.#finish(error as BatchportError);
+    const length = this.#length + chunk.length;
+    if (length === this.#declaredBytes && this.#chunks === undefined) {
+      // The usual case, all in one piece: nothing to count or to join.
+      this.#ended = true;
+      this.#receiver.bodyRead(chunk);
       return;
     }
-    this.#length += chunk.length;
-    if (this.#first === undefined) this.#first = chunk;
-    else if (this.#chunks === undefined) this.#chunks = [this.#first, chunk];
+    try {
+      if (length > this.#budget.maxBodyBytes) throw tooLarge(this.#budget.maxBodyBytes);
+      this.#budget.take(chunk.length);
+    } catch (error) {
+      this.#fail(error as BatchportError);
+      return;
+    }
+    this.#length = length;
+    if (this.#chunks === undefined) this.#chunks = [chunk];
     else this.#chunks.push(chunk);
+    if (length === this.#declaredBytes) this.#end();
   }
 
   #end(): void {
     if (this.#ended) return;
-    this.#finish(undefined);
+    const chunks = this.#chunks ?? [];
+    const body = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, this.#length);
+    this.stop();
+    this.#receiver.bodyRead(body);
   }
 
+  #fail(error: BatchportError): void {
+    this.stop();
+    this.#receiver.bodyFailed(error);
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** To be called once per idle period: ends the read when it has made no progress since the last call. */
   checkProgress(): void {
+    if (this.#ended) return;
     if (this.#lengthSwept >= 0 && this.#length - this.#lengthSwept < PROGRESS_BYTES) {
-      this.#finish(
+      this.#fail(
         new BatchportError('REQUEST_TIMEOUT', 'The body of the request came too slowly (--body-idle-timeout-s).'),
       );
       return;
@@ -125,28 +125,14 @@ export class BodyRead {
     this.#lengthSwept = this.#length;
   }
 
-  #finish(error: BatchportError | undefined): void {
-    const body =
-      error !== undefined
-        ? EMPTY
-        : this.#chunks === undefined
-          ? (this.#first ?? EMPTY)
-          : Buffer.concat(this.#chunks, this.#length);
-    this.#release();
-    this.#done(error, body);
-  }
-
-  #release(): void {
+  /** Ends the read without a call to the receiver. */
+  stop(): void {
     if (this.#ended) return;
     this.#ended = true;
     this.#budget.give(this.#length);
-    this.#budget.unwatch(this);
-    this.#first = undefined;
     this.#chunks = undefined;
   }
 }
-
-const EMPTY = Buffer.alloc(0);
 
 function tooLarge(maxBytes: number): BatchportError {
   return new BatchportError('BODY_TOO_LARGE', `The request body is larger than ${maxBytes} bytes (--max-body-bytes).`);

@@ -79,7 +79,11 @@ export class Documents {
     return {
       ...modelMetadata(contract, versions, PLATFORM),
       // Where it really runs, as parameters that clients which do not know them pass over.
-      parameters: { devices: serving.devices.join(','), max_batch_size: maxBatchSize, batching: serving.batching.reason },
+      parameters: {
+        devices: serving.devices.join(','),
+        max_batch_size: maxBatchSize,
+        batching: serving.batching.reason,
+      },
     };
   }
 

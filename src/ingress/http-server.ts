@@ -14,7 +14,7 @@ import type { IngressSettings } from '../protocol/control.ts';
 import { parseInferenceHeaderLength } from '../protocol/inference-header.ts';
 import type { EncodedResponse } from '../protocol/response-encoder.ts';
 import { nowUs } from '../system/clock.ts';
-import { BodyBudget, BodyRead, expandBody } from './body.ts';
+import { BodyBudget, BodyRead, type BodyReceiver, expandBody } from './body.ts';
 import { Connection } from './connection.ts';
 import type { Documents } from './documents.ts';
 import { sendError, sendJson, sendResult } from './http-reply.ts';
@@ -58,7 +58,7 @@ export class HttpServer {
       (request, response) => this.#handle(request, response),
     );
     this.#server.on('clientError', refuseConnection);
-    this.#sweeper = setInterval(() => this.#budget.sweep(), settings.bodyIdleTimeoutS * 1000);
+    this.#sweeper = setInterval(Connection.sweep, settings.bodyIdleTimeoutS * 1000);
     this.#sweeper.unref();
   }
 
@@ -100,39 +100,14 @@ export class HttpServer {
   #infer(request: IncomingMessage, response: ServerResponse, route: Route, startedUs: number): void {
     const headers = readHeaders(request.rawHeaders);
     const serving = ModelTable.serving(this.#models.find(route.model, route.version));
-    const reply = new HttpReply(request, response, serving, answerEncoding(headers.acceptEncoding), startedUs);
-    const { inference } = reply;
+    const exchange = new InferExchange(request, response, serving, headers, this.#budget, startedUs);
     try {
       // Refused from the headers, before a byte of the body has been looked at.
       if (this.#draining) throw new BatchportError('DRAINING', 'The server is shutting down.');
       if (serving.producer.full) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
-      new BodyRead(request, headers.contentLength, this.#budget, (error, body) => {
-        if (error !== undefined) reply.refuse(error);
-        else if (headers.contentEncoding === '') this.#submit(inference, headers, body);
-        else void this.#expand(inference, headers, body);
-      });
+      exchange.readBody();
     } catch (error) {
-      reply.refuse(asBatchportError(error), (headers.contentLength ?? Number.POSITIVE_INFINITY) > DRAIN_MAX_BYTES);
-    }
-  }
-
-  #submit(inference: Inference, headers: RequestHeaders, body: Buffer): void {
-    let headerLength: number | undefined;
-    try {
-      headerLength = parseInferenceHeaderLength(headers.inferenceHeaderLengths, body.length);
-    } catch (error) {
-      inference.fail(asBatchportError(error));
-      return;
-    }
-    inference.submit(body, headerLength);
-  }
-
-  async #expand(inference: Inference, headers: RequestHeaders, body: Buffer): Promise<void> {
-    try {
-      const expanded = await expandBody(body, headers.contentEncoding, this.#budget.maxBodyBytes);
-      if (!inference.finished) this.#submit(inference, headers, expanded);
-    } catch (error) {
-      inference.fail(asBatchportError(error));
+      exchange.refuse(asBatchportError(error), headers.contentLength === -1 || headers.contentLength > DRAIN_MAX_BYTES);
     }
   }
 
@@ -155,45 +130,84 @@ export class HttpServer {
   }
 }
 
-/** Connects one inference to one HTTP exchange. */
-class HttpReply implements Reply {
-  readonly inference: Inference;
+/** One inference over one HTTP exchange: from the body to the answer. */
+class InferExchange implements Reply, BodyReceiver {
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
+  readonly #headers: RequestHeaders;
+  readonly #budget: BodyBudget;
   readonly #connection: Connection;
-  readonly #encoding: 'gzip' | 'deflate' | undefined;
+  readonly #inference: Inference;
 
   constructor(
     request: IncomingMessage,
     response: ServerResponse,
     serving: Serving,
-    encoding: 'gzip' | 'deflate' | undefined,
+    headers: RequestHeaders,
+    budget: BodyBudget,
     startedUs: number,
   ) {
     this.#request = request;
     this.#response = response;
-    this.#encoding = encoding;
+    this.#headers = headers;
+    this.#budget = budget;
     this.#connection = Connection.of(request.socket);
-    this.inference = new Inference(serving, this, startedUs);
-    this.#connection.add(this.inference);
+    this.#inference = new Inference(serving, this, startedUs);
+    this.#connection.add(this.#inference);
   }
 
-  /** Answers while the body has not been read to its end. */
-  refuse(error: BatchportError, close = true): void {
-    if (!close) this.#request.resume();
-    else this.#response.shouldKeepAlive = false;
-    this.inference.fail(error);
-    // What still comes of the body is not read; the connection ends with the answer.
+  /** @throws BatchportError for what the headers tell. */
+  readBody(): void {
+    const { contentLength } = this.#headers;
+    this.#budget.check(contentLength);
+    this.#connection.reading = new BodyRead(this.#request, contentLength, this.#budget, this);
+  }
+
+  bodyRead(body: Buffer): void {
+    if (this.#headers.contentEncoding === '') this.#submit(body);
+    else void this.#expand(body);
+  }
+
+  bodyFailed(error: BatchportError): void {
+    this.refuse(error, true);
+  }
+
+  async #expand(body: Buffer): Promise<void> {
+    try {
+      const expanded = await expandBody(body, this.#headers.contentEncoding, this.#budget.maxBodyBytes);
+      if (!this.#inference.finished) this.#submit(expanded);
+    } catch (error) {
+      this.#inference.fail(asBatchportError(error));
+    }
+  }
+
+  #submit(body: Buffer): void {
+    let headerLength: number | undefined;
+    try {
+      headerLength = parseInferenceHeaderLength(this.#headers.inferenceHeaderLengths, body.length);
+    } catch (error) {
+      this.#inference.fail(asBatchportError(error));
+      return;
+    }
+    this.#inference.submit(body, headerLength);
+  }
+
+  /** Answers while the body has not been read to its end. `close`: the rest of it is not worth reading. */
+  refuse(error: BatchportError, close: boolean): void {
+    if (close) this.#response.shouldKeepAlive = false;
+    else this.#request.resume();
+    this.#inference.fail(error);
     if (close) this.#response.once('finish', () => this.#request.socket.destroySoon());
   }
 
-  sendResult(response: EncodedResponse): void {
-    this.#connection.delete(this.inference);
-    sendResult(this.#response, response, this.#encoding);
+  sendResult(result: EncodedResponse): void {
+    this.#connection.delete(this.#inference);
+    const { acceptEncoding } = this.#headers;
+    sendResult(this.#response, result, acceptEncoding === '' ? undefined : answerEncoding(acceptEncoding));
   }
 
   sendError(error: BatchportError): void {
-    this.#connection.delete(this.inference);
+    this.#connection.delete(this.#inference);
     sendError(this.#response, error, !this.#response.shouldKeepAlive);
   }
 }

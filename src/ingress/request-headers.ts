@@ -4,7 +4,8 @@
 import { BatchportError } from '../config/errors.ts';
 
 export interface RequestHeaders {
-  contentLength: number | undefined;
+  /** -1 when there is none: the body, if any, is chunked. */
+  contentLength: number;
   contentEncoding: string;
   acceptEncoding: string;
   /** Every value of Inference-Header-Content-Length. */
@@ -14,7 +15,7 @@ export interface RequestHeaders {
 /** @throws BAD_REQUEST for a repeated Content-Encoding. */
 export function readHeaders(raw: readonly string[]): RequestHeaders {
   const headers: RequestHeaders = {
-    contentLength: undefined,
+    contentLength: -1,
     contentEncoding: '',
     acceptEncoding: '',
     inferenceHeaderLengths: NONE,

@@ -53,7 +53,9 @@ export class Serving {
     this.encoder = new ResponseEncoder(contract);
     this.segment = Segment.attach(serving.queue);
     const bells = new Doorbells(this.segment, bellFds);
-    this.producer = new Producer(this.segment, slot, bells, { maxRows: serving.maxRows }, placed, () => wakeAtEndOfTurn(this));
+    this.producer = new Producer(this.segment, slot, bells, { maxRows: serving.maxRows }, placed, () =>
+      wakeAtEndOfTurn(this),
+    );
     this.reader = new ResultReader(this.segment);
     this.counters = new IngressCounters(this.segment.f64, counterOffset(this.segment.geometry, { ingress: slot }) / 8);
     this.counters.inFlight(0);
