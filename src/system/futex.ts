@@ -43,7 +43,8 @@ const timespec = new Int32Array(new ArrayBuffer(16));
 const timespecAddress = addressOf(timespec.buffer);
 
 /**
- * Sleeps while the word at `address` equals `expected`, at most `timeoutUs`.
+ * Sleeps while the word at `address` equals `expected`, at most `timeoutUs` (and the timer slack of the thread, 50 µs
+ * unless changed; even a timeout of 0 costs that).
  * @param address of the word, 4-byte aligned
  * @param expected as a signed or an unsigned 32-bit number
  * @returns FUTEX_WOKEN, FUTEX_CHANGED, FUTEX_TIMEOUT or FUTEX_INTERRUPTED

@@ -6,8 +6,8 @@
  * pages: there is no name and so nothing stale.
  *
  * Order of use: create, setSize, reserve, mapShared. Without `reserve`, lack of memory appears as SIGBUS at some later
- * store. The kernel hands out pages to `fallocate` until it must kill a process for more, so `reserve` refuses beforehand
- * what is more than the machine and the control groups have left.
+ * store. The kernel hands out pages to `fallocate` until it must kill a process for more, so `reserve` refuses
+ * beforehand what is more than the machine and the control groups have left.
  *
  * After `unmap()` the old ArrayBuffer reads as zeroes and stores into it reach nobody. Its addresses are returned to
  * the kernel once the garbage collector has found the buffer unreachable, and so can never come to belong to another
@@ -88,8 +88,8 @@ export function setSize(fd: number, byteLength: number): void {
 
 /**
  * Backs a range of a segment with memory now, growing the segment where the range passes its end.
- * @throws SystemError ENOSPC, ENOMEM, EFBIG: the memory is not there and nothing of this call was kept. ENOMEM also when
- * the range is larger than the available memory, whatever part of it is backed already
+ * @throws SystemError ENOSPC, ENOMEM, EFBIG: the memory is not there and nothing of this call was kept. ENOMEM also
+ * when the range is larger than the available memory, whatever part of it is backed already
  */
 export function reserve(fd: number, offsetBytes: number, lengthBytes: number): void {
   const { availableBytes, source } = availableMemory();
