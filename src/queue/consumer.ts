@@ -262,6 +262,8 @@ export class Consumer {
   #refuse(batch: Batch): void {
     const message = this.message(batch, 'The request was damaged in shared memory.');
     for (let claim = 0; claim < batch.claims; claim++) this.settle(batch, claim, STATUS_INTERNAL, message);
+    // Whoever frees it looks for its blocks everywhere instead of where the descriptor says.
+    this.#segment.i32[this.#segment.descriptor(batch.slab) + SLAB_RESULT_SCATTERED] = 1;
     this.finish(batch);
   }
 
