@@ -24,6 +24,7 @@ const KINDS = {
   support: { alone: false, about: 'the helpers of the tests' },
   unit: { alone: false, about: 'one module at a time' },
   fuzz: { alone: false, about: 'random input, for a bounded time' },
+  model: { alone: true, about: 'the queue protocol under a model checker' },
   stress: { alone: true, about: 'many threads and processes at once' },
   fault: { alone: true, about: 'one fault per file, with real processes' },
   integration: { alone: true, about: 'a whole server' },

@@ -4,6 +4,7 @@
 import { BatchportError } from '../config/errors.ts';
 import { PACKAGE_NAME, PACKAGE_VERSION } from '../config/version.ts';
 import { modelMetadata, serverMetadata } from '../protocol/metadata.ts';
+import type { TensorSpec } from '../tensor/signature.ts';
 import { isReady, type ModelEntry, ModelTable } from './model-table.ts';
 import type { Route } from './router.ts';
 
@@ -90,13 +91,14 @@ export class Documents {
   /** The configuration in force: what the file says, completed by defaults and by what the model itself says. */
   #config(entry: ModelEntry) {
     const { config, serving } = entry.announced;
+    const batched = (serving?.batching.maxBatchSize ?? 0) > 0;
     return {
       name: entry.name,
       platform: PLATFORM,
       backend: 'onnxruntime',
       max_batch_size: serving?.batching.maxBatchSize ?? null,
-      input: serving?.signature.inputs.map(configTensor) ?? [],
-      output: serving?.signature.outputs.map(configTensor) ?? [],
+      input: serving?.signature.inputs.map((tensor) => configTensor(tensor, batched)) ?? [],
+      output: serving?.signature.outputs.map((tensor) => configTensor(tensor, batched)) ?? [],
       ...config,
       ...(serving === undefined
         ? {}
@@ -105,11 +107,12 @@ export class Documents {
   }
 }
 
-function configTensor(tensor: { name: string; datatype: string; shape: readonly number[] }) {
+/** A tensor as a Triton configuration writes it: without the batch dimension where the model is batched. */
+function configTensor({ name, datatype, shape }: TensorSpec, batched: boolean) {
   return {
-    name: tensor.name,
-    data_type: `TYPE_${tensor.datatype === 'BYTES' ? 'STRING' : tensor.datatype}`,
-    dims: tensor.shape,
+    name,
+    data_type: `TYPE_${datatype === 'BYTES' ? 'STRING' : datatype}`,
+    dims: batched ? shape.slice(1) : shape,
   };
 }
 

@@ -25,6 +25,8 @@ import { type Route, Router } from './router.ts';
 import type { Serving } from './served-model.ts';
 
 const HEAD_MAX_BYTES = 16 * 1024;
+/** listen() is called again in each process that accepts, and sets this anew. */
+const LISTEN_BACKLOG = 1024;
 /** How often node looks for connections that are late with their heads. */
 const TIMEOUT_CHECK_MS = 1000;
 /** A refused body of up to this size is read and dropped, so that the connection can go on. */
@@ -66,7 +68,7 @@ export class HttpServer {
   listen(fd: number): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', reject);
-      this.#server.listen({ fd }, () => {
+      this.#server.listen({ fd, backlog: LISTEN_BACKLOG }, () => {
         this.#server.removeListener('error', reject);
         resolve();
       });
