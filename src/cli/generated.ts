@@ -11,6 +11,7 @@ import { exitCodesTable } from '../config/exit-codes.ts';
 import { modelConfigJsonSchema } from '../config/model-config-schema.ts';
 import { serverConfigJsonSchema } from '../config/server-config.ts';
 import { settingsTable } from '../config/settings-table.ts';
+import { metricsTable } from '../metrics/prometheus.ts';
 
 const README = 'README.md';
 
@@ -18,6 +19,7 @@ const readmeTables: Readonly<Record<string, () => string>> = {
   settings: settingsTable,
   errors: errorsTable,
   'exit-codes': exitCodesTable,
+  metrics: metricsTable,
 };
 
 /**

@@ -2,7 +2,7 @@
  * Outputs of a model for people to read: name, datatype and shape, then the values by rows of the last axis, or the K largest
  * of each such row with their labels.
  *
- * Bounds: ROWS_SHOWN rows, VALUES_SHOWN values of a row, TOP_MAX of the largest.
+ * Bounds: ROWS_SHOWN rows of VALUES_SHOWN values, TOP_ROWS_SHOWN rows of at most TOP_MAX of the largest.
  */
 import { formatShape } from '../tensor/shape.ts';
 import { lengthOf, numberAt, type TensorData, tableText } from './element-text.ts';
@@ -10,6 +10,7 @@ import { printable } from './terminal.ts';
 import { renderTable } from './text-table.ts';
 
 const ROWS_SHOWN = 8;
+const TOP_ROWS_SHOWN = 64;
 const VALUES_SHOWN = 10;
 export const TOP_MAX = 1000;
 
@@ -30,8 +31,9 @@ export function formatOutput(output: OutputTensor, options: PrintOptions): strin
   if (lengthOf(output) === 0) return `${title}  no elements\n`;
   const width = shape.at(-1) ?? 1;
   const rows = lengthOf(output) / width;
-  const shown = Array.from({ length: Math.min(rows, ROWS_SHOWN) }, (_, row) => row);
   const top = output.datatype === 'BYTES' ? undefined : options.top;
+  const rowsMax = top === undefined ? ROWS_SHOWN : TOP_ROWS_SHOWN;
+  const shown = Array.from({ length: Math.min(rows, rowsMax) }, (_, row) => row);
   const body =
     top === undefined ? valueRows(output, shown, width, options) : topRows(output, shown, width, top, options);
   const more = rows > shown.length ? `  … ${rows - shown.length} more rows\n` : '';

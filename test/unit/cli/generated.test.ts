@@ -32,7 +32,7 @@ test('a marker without a partner or without a table is an error', () => {
   assert.throws(() => withTables('<!-- nothing:begin -->\n<!-- nothing:end -->\n'), /no table "nothing"/);
 });
 
-test('every error and every exit code has its row', () => {
+test('errors and metrics have their tables', () => {
   const errors = withTables('<!-- errors:begin -->\n<!-- errors:end -->\n');
   assert.match(errors, /\| `QUEUE_FULL` \| 429 \| 1 s \| /);
   assert.match(errors, /\| `BAD_TENSOR` \| 400 \| {2}\| /);

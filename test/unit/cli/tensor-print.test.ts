@@ -22,6 +22,8 @@ test('long rows and many rows are cut, and say how much is left out', () => {
   assert.match(text, /… 20 more\n/);
   assert.match(text, / {2}… 12 more rows\n$/);
   assert.equal(text.split('\n').length, 1 + 8 + 1 + 1);
+  const top = formatOutput(fp32([70, 1], Array<number>(70).fill(1)), { ...plain, top: 5 });
+  assert.equal(top.split('\n').length, 1 + 1 + 64 + 1 + 1);
 });
 
 test('rows of more axes are named by their position', () => {
