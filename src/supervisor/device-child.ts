@@ -161,8 +161,8 @@ export class DeviceChild {
     settle?.(served);
   }
 
-  /** Loads a version. One at a time; see Loads. */
-  load(version: ServedVersion): Promise<LoadOutcome> {
+  /** Loads a version. One at a time; see Loads. `known`: what earlier trials found about batching. */
+  load(version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
     return new Promise((resolve) => {
       this.#onLoad = resolve;
       this.process.send({
@@ -171,7 +171,7 @@ export class DeviceChild {
         path: version.path,
         order: this.#loadOrder(version),
         ...(version.config.maxBatchSize === undefined ? {} : { maxBatchSize: version.config.maxBatchSize }),
-        ...(version.batching === undefined ? {} : { known: version.batching }),
+        ...(known === undefined ? {} : { known }),
       });
     });
   }

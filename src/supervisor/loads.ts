@@ -5,6 +5,7 @@
  * Bound: one entry per (version, device). An entry of a device that died is settled as `died` and queued anew when the device is back.
  */
 import type { Logger } from '../config/log.ts';
+import type { BatchingCache } from './batching-cache.ts';
 import type { DeviceChild, LoadOutcome } from './device-child.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 
@@ -19,6 +20,7 @@ const LOAD_DEATHS_MAX = 3;
 
 export class Loads {
   readonly #versions: readonly ServedVersion[];
+  readonly #batchingCache: BatchingCache;
   readonly #log: Logger;
   readonly #onChange: () => void;
   readonly #queue: Load[] = [];
@@ -26,7 +28,8 @@ export class Loads {
   #current: Load | undefined;
   #stopped = false;
 
-  constructor(versions: readonly ServedVersion[], log: Logger, onChange: () => void) {
+  constructor(versions: readonly ServedVersion[], batchingCache: BatchingCache, log: Logger, onChange: () => void) {
+    this.#batchingCache = batchingCache;
     this.#versions = versions;
     this.#log = log;
     this.#onChange = onChange;
@@ -70,7 +73,10 @@ export class Loads {
     placement.state = 'loading';
     if (version.record.state === 'UNAVAILABLE') version.move('load');
     this.#onChange();
-    const outcome = await device.load(version);
+    const known =
+      version.batching ??
+      (version.config.maxBatchSize === undefined ? this.#batchingCache.get(version.path) : undefined);
+    const outcome = await device.load(version, known);
     if (this.#stopped) return;
     if (outcome.kind === 'loaded') await this.#serve(device, version, placement, outcome);
     else if (outcome.kind === 'failed') this.#failed(device, version, placement, outcome.message);
@@ -92,6 +98,7 @@ export class Loads {
       return;
     }
     placement.loadMs = outcome.loadMs;
+    if (version.config.maxBatchSize === undefined) this.#batchingCache.put(version.path, outcome.batching);
     const served = await device.serve(version, placement.slots.slice(0, version.config.instances.min));
     if (!served) {
       this.#died(device, version, placement);

@@ -4,7 +4,7 @@
  * Owner: this process; removed when it stops. A file whose process is dead is removed by the next server that starts. Of no importance to serving:
  * what goes wrong here is logged and that is all.
  */
-import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { lstatSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Logger } from '../config/log.ts';
 
@@ -22,6 +22,7 @@ export class RuntimeFile {
   write(addresses: { http: string; metrics: string }): void {
     try {
       mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
+      requirePrivate(this.#directory);
       for (const name of readdirSync(this.#directory)) {
         const pid = /^server-(\d{1,10})\.json$/.exec(name)?.[1];
         if (pid !== undefined && !isAlive(Number(pid))) rmSync(join(this.#directory, name), { force: true });
@@ -34,6 +35,14 @@ export class RuntimeFile {
 
   remove(): void {
     rmSync(this.#path, { force: true });
+  }
+}
+
+/** The default may lie in a directory where everybody can write: somebody else may have been there first, with links of theirs. */
+function requirePrivate(directory: string): void {
+  const { uid, mode } = lstatSync(directory);
+  if (uid !== process.getuid?.() || (mode & 0o022) !== 0) {
+    throw new Error('it belongs to another user or others may write to it');
   }
 }
 

@@ -17,6 +17,7 @@ import type { RepositoryModel } from '../repository/model-directory.ts';
 import type { Listener } from '../system/listener.ts';
 import { createPipe, type Pipe } from '../system/pipe.ts';
 import { AdminServer } from './admin-server.ts';
+import { BatchingCache } from './batching-cache.ts';
 import { DeviceChild } from './device-child.ts';
 import { IngressChild } from './ingress-child.ts';
 import { Loads } from './loads.ts';
@@ -108,7 +109,7 @@ export class Supervisor {
       }
     }
     this.readiness = new Readiness(this.versions, settings.strictReadiness);
-    this.#loads = new Loads(this.versions, log, () => this.changed());
+    this.#loads = new Loads(this.versions, new BatchingCache(settings.cacheDir, log), log, () => this.changed());
     devices.forEach((device, n) => {
       const instancesMax = this.versions.reduce(
         (sum, { placements }) => sum + (placements.find(({ device: name }) => name === names[n])?.slots.length ?? 0),
