@@ -81,8 +81,9 @@ export function reclaimIngress(segment: Segment, bells: Doorbells, slot: number)
   const line = segment.ingressLine(slot);
   Atomics.store(i32, line + INGRESS_QUEUED_ROWS, 0);
   Atomics.store(i32, line + INGRESS_WAITING, 0);
-  hear(segment, slot);
   wakeForTheDead(segment, bells);
+  // The dead one may have taken a byte out of its pipe and not have heard it: nobody would ring its successor.
+  hear(segment, slot);
   return { claims, slabs };
 }
 
