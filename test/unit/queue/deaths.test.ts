@@ -1,5 +1,5 @@
 /**
- * Every process may be killed between any two atomic steps: each scenario is run once for each of its steps, the victim dies before that step, and the
+ * Every process may be killed between any two atomic steps: each scenario is run once for each instant before and after one of its steps, the victim dies there, and the
  * supervisor reclaims what it held. The others then get their answers, woken by nothing but their bells and sleep words, and the segment is left idle.
  */
 import assert from 'node:assert/strict';
@@ -14,7 +14,7 @@ import { killAt, killWhen } from '../../support/queue-steps.ts';
 
 const STEPS_MAX = 5000;
 
-/** @returns whether the victim died before its step `fatal`; false when it has fewer steps. */
+/** @returns whether the victim died at its step `fatal`; false when it has fewer steps. */
 function play(scenario: Scenario, fatal: number, othersGoOn: boolean): boolean {
   const rig = new QueueRig(scenario.options);
   try {
@@ -55,7 +55,7 @@ for (const othersGoOn of [false, true]) {
           assert.ok(fatal < STEPS_MAX, 'the scenario does not end');
         }
       } catch (error) {
-        throw new Error(`death before step ${fatal}: ${(error as Error).stack}`, { cause: error });
+        throw new Error(`death at step ${fatal}: ${(error as Error).stack}`, { cause: error });
       }
       assert.ok(fatal > scenario.stepsMin, `only ${fatal - 1} steps: the scenario does not do what it says`);
     });

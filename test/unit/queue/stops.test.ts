@@ -1,5 +1,5 @@
 /**
- * Every process may be stopped between any two atomic steps and go on later: each scenario is run once for each of its steps, and at that step the others
+ * Every process may be stopped between any two atomic steps and go on later: each scenario is run once for each instant before and after one of its steps, and at that step the others
  * do all they can: run what is there, steal what is not finished, free, ask again. Nobody has died, so every request gets its own answer.
  */
 import assert from 'node:assert/strict';
@@ -49,7 +49,7 @@ for (const rounds of [0, 3]) {
       try {
         while (play(scenario, at, rounds)) at++;
       } catch (error) {
-        throw new Error(`stop before step ${at}: ${(error as Error).stack}`, { cause: error });
+        throw new Error(`stop at step ${at}: ${(error as Error).stack}`, { cause: error });
       }
       assert.ok(at > scenario.stepsMin, `only ${at - 1} steps: the scenario does not do what it says`);
     });
