@@ -7,11 +7,15 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import type { Fixture, ModelFiles } from './fixture.ts';
+import { ARITHMETIC } from './fixtures-arithmetic.ts';
+import { BATCHES } from './fixtures-batches.ts';
 import { COMPUTE } from './fixtures-compute.ts';
 import { ELEMENTWISE } from './fixtures-elementwise.ts';
 import { SHAPES } from './fixtures-shapes.ts';
 
-const fixtures = new Map<string, Fixture>([...ELEMENTWISE, ...SHAPES, ...COMPUTE].map((entry) => [entry.name, entry]));
+const fixtures = new Map<string, Fixture>(
+  [...ELEMENTWISE, ...ARITHMETIC, ...SHAPES, ...COMPUTE, ...BATCHES].map((entry) => [entry.name, entry]),
+);
 const built = new Map<string, ModelFiles>();
 
 /** Names of all fixtures. */

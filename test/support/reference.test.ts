@@ -14,6 +14,7 @@ import {
   assertSameTensors,
   concatRows,
   sliceRows,
+  stringTensor,
   type TestTensor,
 } from './tensor.ts';
 
@@ -114,6 +115,9 @@ test('comparisons of tensors see a single bit', () => {
   assertCloseTensor(make(1.0000001, Number.NaN), make(1, Number.NaN), 1e-6);
   assert.throws(() => assertCloseTensor(make(1.1), make(1), 1e-6), /element 0/);
   assert.throws(() => assertCloseTensor(make(Number.NaN), make(1), 1), /element 0/);
+  assertCloseTensor(make(1e-9), make(2e-9), 1e-6);
+  assert.throws(() => assertCloseTensor(make(1e-9), make(2e-9), 1e-6, 'tensor', 0), /element 0/);
+  assert.throws(() => assertCloseTensor(stringTensor([1], ['a']), stringTensor([1], ['b']), 1), /element 0/);
 });
 
 test('a seed decides everything that follows', () => {

@@ -120,22 +120,31 @@ export function assertSameTensor(actual: TestTensor | undefined, expected: TestT
   assert.fail(`${what} differs at element ${at}: got ${show(actual.data[at])}, expected ${show(expected.data[at])}`);
 }
 
-/** Fails unless two FP32 or FP64 tensors agree within `tolerance × max(1, |expected|)` in every element. */
+/**
+ * Fails unless two tensors agree: FP32 and FP64 within `tolerance × max(floor, |expected|)` in every element, other datatypes bit for bit.
+ *
+ * @param floor size below which the tolerance is absolute; 0 makes it relative everywhere.
+ */
 export function assertCloseTensor(
   actual: TestTensor | undefined,
   expected: TestTensor,
   tolerance: number,
   what = 'tensor',
+  floor = 1,
 ): void {
   assert(actual !== undefined, `${what} is missing`);
   assert.equal(actual.datatype, expected.datatype, `datatype of ${what}`);
   assert.deepEqual([...actual.shape], [...expected.shape], `shape of ${what}`);
+  if (expected.datatype !== 'FP32' && expected.datatype !== 'FP64') {
+    assertSameTensor(actual, expected, what);
+    return;
+  }
   for (let i = 0; i < expected.data.length; i++) {
     const got: number = Number(actual.data[i]);
     const want: number = Number(expected.data[i]);
     if (Object.is(got, want)) continue;
     // Written so that a NaN on one side only fails.
-    if (!(Math.abs(got - want) <= tolerance * Math.max(1, Math.abs(want)))) {
+    if (!(Math.abs(got - want) <= tolerance * Math.max(floor, Math.abs(want)))) {
       assert.fail(`${what} differs at element ${i}: got ${got}, expected ${want} within ${tolerance}`);
     }
   }
