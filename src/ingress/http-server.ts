@@ -60,6 +60,10 @@ export class HttpServer {
       (request, response) => this.#handle(request, response),
     );
     this.#server.on('clientError', refuseConnection);
+    // A client that asks before it sends its body is told to go on only when the head alone is no reason to refuse.
+    this.#server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) =>
+      this.#handle(request, response),
+    );
     this.#sweeper = setInterval(Connection.sweep, settings.bodyIdleTimeoutS * 1000);
     this.#sweeper.unref();
   }
@@ -162,6 +166,7 @@ class InferExchange implements Reply, BodyReceiver {
   readBody(): void {
     const { contentLength } = this.#headers;
     this.#budget.check(contentLength);
+    if (this.#headers.expectsContinue) this.#response.writeContinue();
     this.#connection.reading = new BodyRead(this.#request, contentLength, this.#budget, this);
   }
 

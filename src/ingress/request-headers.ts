@@ -8,6 +8,8 @@ export interface RequestHeaders {
   contentLength: number;
   contentEncoding: string;
   acceptEncoding: string;
+  /** The client waits to be told that it may send the body. */
+  expectsContinue: boolean;
   /** Every value of Inference-Header-Content-Length. */
   inferenceHeaderLengths: string[];
 }
@@ -18,12 +20,16 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
     contentLength: -1,
     contentEncoding: '',
     acceptEncoding: '',
+    expectsContinue: false,
     inferenceHeaderLengths: NONE,
   };
   for (let n = 0; n + 1 < raw.length; n += 2) {
     const name = raw[n]!;
     // Lengths first: most headers are none of these.
     switch (name.length) {
+      case 6:
+        if (equals(name, 'expect')) headers.expectsContinue = true;
+        break;
       case 14:
         if (equals(name, 'content-length')) headers.contentLength = Number(raw[n + 1]);
         break;
