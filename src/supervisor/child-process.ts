@@ -48,6 +48,8 @@ export class ChildProcess<In, Out extends object> {
   #restarts = 0;
   #startedMs = 0;
   #lastExit: ExitRecord | undefined;
+  readonly #exits = new Map<string, number>();
+  readonly #onGone: (() => void)[] = [];
 
   constructor(options: ChildOptions<In>) {
     this.role = options.role;
@@ -72,6 +74,24 @@ export class ChildProcess<In, Out extends object> {
   }
   get lastExit(): ExitRecord | undefined {
     return this.#lastExit;
+  }
+
+  /** How it ended, and how often. */
+  get exits(): ReadonlyMap<string, number> {
+    return this.#exits;
+  }
+
+  /** Resolves when there is no process any more. */
+  get gone(): Promise<void> {
+    if (this.#child === undefined) return Promise.resolve();
+    return new Promise((resolve) => this.#onGone.push(resolve));
+  }
+
+  /** Waits for the end of a process that was asked to end; kills it after the grace period. */
+  async ended(graceMs: number): Promise<void> {
+    const timer = setTimeout(() => this.kill('SIGKILL'), graceMs);
+    await this.gone;
+    clearTimeout(timer);
   }
 
   start(): void {
@@ -117,7 +137,10 @@ export class ChildProcess<In, Out extends object> {
       this.#state = 'backoff';
     }
     this.#lastExit = { pid: child.pid ?? 0, code, signal, atMs: Date.now(), restartInMs };
+    const how = describeExit(this.#lastExit);
+    this.#exits.set(how, (this.#exits.get(how) ?? 0) + 1);
     this.#options.onExit(this.#lastExit);
+    for (const resolve of this.#onGone.splice(0)) resolve();
     if (restartInMs === undefined) return;
     this.#timer = setTimeout(() => {
       this.#restarts++;

@@ -39,11 +39,9 @@ export class DeviceChild {
   readonly device: Device;
   readonly process: ChildProcess<FromDevice, ToDevice>;
   readonly #options: DeviceChildOptions;
-  readonly #exits = new Map<string, number>();
   #available = false;
   #onLoad: ((outcome: LoadOutcome) => void) | undefined;
   #onServing: ((served: boolean) => void) | undefined;
-  #onGone: (() => void) | undefined;
 
   constructor(name: string, device: Device, options: DeviceChildOptions) {
     this.name = name;
@@ -73,23 +71,6 @@ export class DeviceChild {
   /** Whether nothing is left to load. */
   get settled(): boolean {
     return this.#placements().every(([, { state }]) => state === 'serving' || state === 'failed');
-  }
-
-  /** How it ended, and how often. */
-  get exits(): ReadonlyMap<string, number> {
-    return this.#exits;
-  }
-
-  /** Resolves when there is no process any more. */
-  get gone(): Promise<void> {
-    if (this.process.pid === undefined) return Promise.resolve();
-    return new Promise((resolve) => {
-      const before = this.#onGone;
-      this.#onGone = () => {
-        before?.();
-        resolve();
-      };
-    });
   }
 
   #placements() {
@@ -230,7 +211,6 @@ export class DeviceChild {
   #exited(exit: ExitRecord): void {
     const how = describeExit(exit);
     this.#available = false;
-    this.#exits.set(how, (this.#exits.get(how) ?? 0) + 1);
     let requeued = 0;
     let lost = 0;
     for (const [version, placement] of this.#placements()) {
@@ -268,7 +248,6 @@ export class DeviceChild {
     this.#settleLoad({ kind: 'died' });
     this.#settleServing(false);
     this.#options.onChange();
-    this.#onGone?.();
   }
 
   /** Stops all instances after their batch and ends the process; kills it after the grace period. */
@@ -279,8 +258,6 @@ export class DeviceChild {
       for (const slot of placement.slots) stopInstance(version.segment, slot, true);
     }
     this.process.send({ type: 'stop' });
-    const timer = setTimeout(() => this.process.kill('SIGKILL'), graceMs);
-    await this.gone;
-    clearTimeout(timer);
+    await this.process.ended(graceMs);
   }
 }

@@ -32,10 +32,8 @@ export class IngressChild {
   readonly slot: number;
   readonly process: ChildProcess<FromIngress, ToIngress>;
   readonly #options: IngressChildOptions;
-  readonly #exits = new Map<string, number>();
   #listening = false;
   #unanswered = 0;
-  #onGone: (() => void) | undefined;
 
   constructor(slot: number, options: IngressChildOptions) {
     this.slot = slot;
@@ -58,21 +56,6 @@ export class IngressChild {
 
   get listening(): boolean {
     return this.#listening;
-  }
-
-  get exits(): ReadonlyMap<string, number> {
-    return this.#exits;
-  }
-
-  get gone(): Promise<void> {
-    if (this.process.pid === undefined) return Promise.resolve();
-    return new Promise((resolve) => {
-      const before = this.#onGone;
-      this.#onGone = () => {
-        before?.();
-        resolve();
-      };
-    });
   }
 
   send(message: ToIngress): void {
@@ -116,7 +99,6 @@ export class IngressChild {
   #exited(exit: ExitRecord): void {
     this.#listening = false;
     const how = describeExit(exit);
-    this.#exits.set(how, (this.#exits.get(how) ?? 0) + 1);
     let claims = 0;
     for (const { segment, bells } of this.#options.versions) {
       if (segment !== undefined && bells !== undefined) claims += reclaimIngress(segment, bells, this.slot).claims;
@@ -127,7 +109,6 @@ export class IngressChild {
         'ingress process ended',
       );
     }
-    this.#onGone?.();
   }
 
   /** Lets it finish what is under way. Returns how many requests were cut. */
@@ -135,9 +116,7 @@ export class IngressChild {
     this.process.stopping();
     if (this.process.pid === undefined) return 0;
     this.process.send({ type: 'drain', timeoutMs });
-    const timer = setTimeout(() => this.process.kill('SIGKILL'), timeoutMs + graceMs);
-    await this.gone;
-    clearTimeout(timer);
+    await this.process.ended(timeoutMs + graceMs);
     return this.#unanswered;
   }
 }

@@ -53,7 +53,7 @@ function processes(supervisor: Supervisor) {
         state: state as string,
         restarts,
         uptimeS: pid === undefined ? 0 : (now - startedMs) / 1000,
-        exits: child.exits,
+        exits: child.process.exits,
         lastExit:
           lastExit === undefined
             ? undefined

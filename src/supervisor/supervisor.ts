@@ -245,7 +245,7 @@ export class Supervisor {
       child.process.stopping();
       child.process.kill('SIGKILL');
     }
-    await Promise.all([...this.ingresses, ...this.devices].map((child) => child.gone));
+    await Promise.all([...this.ingresses, ...this.devices].map((child) => child.process.gone));
     // The admin server closes the descriptor that it listens on.
     this.#admin.close();
     this.#listeners.http.close();
