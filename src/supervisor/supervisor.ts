@@ -223,6 +223,7 @@ export class Supervisor {
     }
     if (this.state === 'stopped') return;
     this.state = 'draining';
+    this.#upkeep.stopScaling();
     this.log.info({ signal, drainTimeoutS: this.settings.drainTimeoutS }, 'draining');
     this.changed();
     void this.#drain();

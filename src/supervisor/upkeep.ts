@@ -17,6 +17,7 @@ export class Upkeep {
   readonly #scalers = new Map<Placement, ScalerState>();
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
+  #scaling = true;
 
   constructor(versions: readonly ServedVersion[], devices: readonly DeviceChild[], log: Logger) {
     this.#versions = versions;
@@ -32,13 +33,18 @@ export class Upkeep {
     clearInterval(this.#timer);
   }
 
+  /** While the server drains, instances are neither added nor removed. */
+  stopScaling(): void {
+    this.#scaling = false;
+  }
+
   #tick(): void {
     this.#ticks++;
     for (const version of this.#versions) {
       const { segment, bells } = version;
       if (segment === undefined || bells === undefined) continue;
       nudge(segment, bells);
-      if (version.config.instances.max > version.config.instances.min) this.#scale(version);
+      if (this.#scaling && version.config.instances.max > version.config.instances.min) this.#scale(version);
       if (this.#ticks % TRIM_TICKS === 0) segment.trim(bells);
     }
   }
@@ -49,7 +55,8 @@ export class Upkeep {
     const { min, max } = version.config.instances;
     for (const placement of version.placements) {
       if (placement.state !== 'serving') continue;
-      const running = placement.running.size;
+      // Those that were ordered count as running: they will be in a moment.
+      const running = placement.running.size + placement.starting.size;
       const busyInstances = [...placement.running].filter((slot) => executingSinceUs(segment, slot) > 0).length;
       const { maxBatchRows } = segment.geometry;
       const { state, target, reason } = decide(this.#scalers.get(placement) ?? initialScaler(), {
