@@ -1,0 +1,299 @@
+/**
+ * Every metric of the server, in one table: what /metrics prints and what the README lists are both made from it.
+ *
+ * Base units (seconds, bytes); counters end in `_total`.
+ */
+import type { QueueCensus } from '../queue/reclaim.ts';
+import { MODEL_STATES } from '../repository/model-state.ts';
+import { BATCH_BUCKETS_ROWS, LATENCY_BUCKETS_S, OUTCOMES, STAGES, type Stage } from './counters.ts';
+import { type FixedLabel, histogram, type Metric, metric, type Subject } from './metric.ts';
+import type {
+  ExitItem,
+  Measured,
+  ModelItem,
+  PlacementItem,
+  ProcessGroupItem,
+  ProcessItem,
+  ServerItem,
+} from './scrape.ts';
+
+const SERVER: Subject<ServerItem> = { labels: [], items: ({ server }) => server };
+const BUILD: Subject<Measured> = { labels: ['version', 'node'], items: ({ build }) => build };
+const MODEL: Subject<ModelItem> = { labels: ['model', 'version'], items: ({ models }) => models };
+const PLACEMENT: Subject<PlacementItem> = {
+  labels: ['model', 'version', 'device'],
+  items: ({ placements }) => placements,
+};
+const PROCESS: Subject<ProcessItem> = { labels: ['role', 'device', 'slot'], items: ({ processes }) => processes };
+const PROCESSES: Subject<ProcessGroupItem> = {
+  labels: ['role', 'device'],
+  items: ({ processGroups }) => processGroups,
+};
+const EXITS: Subject<ExitItem> = { labels: ['role', 'device', 'reason'], items: ({ exits }) => exits };
+
+const LATENCY = { bounds: LATENCY_BUCKETS_S, perUnit: 1e6 };
+const BATCH_SIZE = { bounds: BATCH_BUCKETS_ROWS, perUnit: 1 };
+
+const OUTCOME = { label: 'outcome', values: OUTCOMES };
+const STAGE: FixedLabel<Stage> = { label: 'stage', values: STAGES.filter((stage) => stage !== 'total') };
+const MODEL_STATE = { label: 'state', values: MODEL_STATES };
+const INSTANCE_STATE = { label: 'state', values: ['idle', 'running'] } as const;
+const ROW_STATE = { label: 'state', values: ['queued', 'running'] } as const;
+const SLAB_STATE: FixedLabel<keyof QueueCensus['slabs']> = {
+  label: 'state',
+  values: ['free', 'filling', 'open', 'sealed', 'running', 'done', 'freeing'],
+};
+
+/** States of a process in which it does its work. */
+const UP_STATES: ReadonlySet<string> = new Set(['ready', 'running', 'draining']);
+
+export const METRICS: readonly Metric[] = [
+  metric({
+    of: MODEL,
+    by: OUTCOME,
+    type: 'counter',
+    name: 'requests_total',
+    help: 'Requests by what became of them.',
+    read: ({ ingress }, outcome) => ingress.outcomes[outcome],
+  }),
+  metric({
+    of: MODEL,
+    type: 'counter',
+    name: 'request_rows_total',
+    help: 'Rows of valid requests.',
+    read: ({ ingress }) => ingress.rows,
+  }),
+  metric({
+    of: MODEL,
+    type: 'counter',
+    name: 'request_bytes_total',
+    help: 'Bytes of the bodies of valid requests.',
+    read: ({ ingress }) => ingress.bytesIn,
+  }),
+  metric({
+    of: MODEL,
+    type: 'counter',
+    name: 'response_bytes_total',
+    help: 'Bytes of the bodies of successful responses.',
+    read: ({ ingress }) => ingress.bytesOut,
+  }),
+  metric({
+    of: MODEL,
+    type: 'gauge',
+    name: 'requests_in_flight',
+    help: 'Requests that have arrived and have not been answered yet.',
+    read: ({ ingress }) => ingress.inFlight,
+  }),
+  histogram({
+    of: MODEL,
+    by: STAGE,
+    buckets: LATENCY,
+    name: 'request_stage_seconds',
+    help: 'Time of requests by stage: reading and checking, waiting for a batch, the run of the batch, writing the answer.',
+    read: ({ ingress }, stage) => ingress.stages[stage],
+  }),
+  histogram({
+    of: MODEL,
+    buckets: LATENCY,
+    name: 'request_seconds',
+    help: 'Time of successful requests from their arrival to their answer.',
+    read: ({ ingress }) => ingress.stages.total,
+  }),
+
+  metric({
+    of: PLACEMENT,
+    type: 'counter',
+    name: 'batches_total',
+    help: 'Batches run.',
+    read: ({ reading }) => reading.batches,
+  }),
+  histogram({
+    of: PLACEMENT,
+    buckets: BATCH_SIZE,
+    name: 'batch_rows',
+    help: 'Rows of a batch.',
+    read: ({ reading }) => reading.batchRows,
+  }),
+  metric({
+    of: PLACEMENT,
+    type: 'counter',
+    name: 'batch_rows_executed_total',
+    help: 'Rows run in batches.',
+    read: ({ reading }) => reading.rows,
+  }),
+  metric({
+    of: PLACEMENT,
+    type: 'counter',
+    name: 'batch_failures_total',
+    help: 'Runs of a single request that failed.',
+    read: ({ reading }) => reading.failures,
+  }),
+  metric({
+    of: PLACEMENT,
+    type: 'counter',
+    name: 'batch_splits_total',
+    help: 'Batches, or parts of one, that failed and were run again in halves.',
+    read: ({ reading }) => reading.splits,
+  }),
+  metric({
+    of: PLACEMENT,
+    type: 'counter',
+    name: 'batch_out_of_memory_total',
+    help: 'Runs that found too little memory.',
+    read: ({ reading }) => reading.outOfMemory,
+  }),
+  metric({
+    of: PLACEMENT,
+    type: 'counter',
+    name: 'batch_skipped_total',
+    help: 'Batches that were not run since nobody waited for them any more.',
+    read: ({ reading }) => reading.skipped,
+  }),
+  metric({
+    of: PLACEMENT,
+    type: 'counter',
+    name: 'instance_busy_seconds_total',
+    help: 'Time that instances have spent on batches.',
+    read: ({ reading }) => reading.busyUs / 1e6,
+  }),
+  metric({
+    of: PLACEMENT,
+    by: INSTANCE_STATE,
+    type: 'gauge',
+    name: 'instances',
+    help: 'Instances that wait for a batch and instances that run one.',
+    read: ({ instances }, state) => instances[state],
+  }),
+  metric({
+    of: PLACEMENT,
+    type: 'gauge',
+    name: 'instance_executing_seconds',
+    help: 'Age of the oldest run that is going on; 0 when there is none.',
+    read: ({ executingForS }) => executingForS,
+  }),
+
+  metric({
+    of: MODEL,
+    by: ROW_STATE,
+    type: 'gauge',
+    name: 'queue_rows',
+    help: 'Rows that wait in the queue and rows that are in a batch.',
+    read: ({ queue }, state) => (state === 'queued' ? queue.queuedRows : queue.runningRows),
+  }),
+  metric({
+    of: MODEL,
+    by: SLAB_STATE,
+    type: 'gauge',
+    name: 'queue_slabs',
+    help: 'Slabs of the queue.',
+    read: ({ queue }, state) => queue.slabs[state],
+  }),
+  metric({
+    of: MODEL,
+    type: 'gauge',
+    name: 'queue_committed_bytes',
+    help: 'Shared memory that the queue holds.',
+    read: ({ queue }) => queue.committedBytes,
+  }),
+  metric({
+    of: MODEL,
+    type: 'gauge',
+    name: 'queue_used_bytes',
+    help: 'Shared memory of the queue that is in use.',
+    read: ({ queue }) => queue.usedBytes,
+  }),
+  metric({
+    of: MODEL,
+    type: 'counter',
+    name: 'rows_requeued_total',
+    help: 'Rows taken over from instances that died with them.',
+    read: ({ model }) => model.requeuedRows,
+  }),
+  metric({
+    of: MODEL,
+    type: 'counter',
+    name: 'rows_lost_total',
+    help: 'Rows given up after too many instances had died with them.',
+    read: ({ model }) => model.lostRows,
+  }),
+  metric({
+    of: MODEL,
+    type: 'gauge',
+    name: 'model_max_batch_rows',
+    help: 'Most rows in a batch; 0 for a model without batching.',
+    read: ({ model }) => model.maxBatchSize,
+  }),
+  metric({
+    of: MODEL,
+    type: 'gauge',
+    name: 'model_ready',
+    help: '1 while the version is ready.',
+    read: ({ model }) => Number(model.state === 'READY'),
+  }),
+  metric({
+    of: MODEL,
+    by: MODEL_STATE,
+    type: 'gauge',
+    name: 'model_state',
+    help: '1 for the state that the version is in, 0 for the others.',
+    read: ({ model }, state) => Number(model.state === state),
+  }),
+
+  metric({
+    of: PROCESSES,
+    type: 'counter',
+    name: 'process_restarts_total',
+    help: 'Restarts of processes.',
+    read: ({ restarts }) => restarts,
+  }),
+  metric({
+    of: EXITS,
+    type: 'counter',
+    name: 'process_exits_total',
+    help: 'Ends of processes, by exit code or signal.',
+    read: ({ count }) => count,
+  }),
+  metric({
+    of: PROCESS,
+    type: 'gauge',
+    name: 'process_up',
+    help: '1 while the process does its work, 0 while it starts, stops or waits for its restart.',
+    read: ({ process }) => Number(UP_STATES.has(process.state)),
+  }),
+  metric({
+    of: PROCESS,
+    type: 'gauge',
+    name: 'process_uptime_seconds',
+    help: 'Time since the last start of the process; 0 while there is none.',
+    read: ({ process }) => process.uptimeS,
+  }),
+  metric({
+    of: PROCESS,
+    type: 'gauge',
+    name: 'process_resident_bytes',
+    help: 'Memory of the process in RAM, its part of the shared memory included.',
+    read: ({ process }) => process.rssBytes,
+  }),
+
+  metric({
+    of: SERVER,
+    type: 'counter',
+    name: 'supervisor_busy_seconds_total',
+    help: "Time in which the supervisor's event loop was busy.",
+    read: ({ loopBusyS }) => loopBusyS,
+  }),
+  metric({
+    of: SERVER,
+    type: 'gauge',
+    name: 'ready',
+    help: '1 while the server says that it is ready.',
+    read: ({ ready }) => Number(ready),
+  }),
+  metric({
+    of: BUILD,
+    type: 'gauge',
+    name: 'build_info',
+    help: 'Always 1: the labels tell the versions of batchport and of Node.js.',
+    read: () => 1,
+  }),
+];
