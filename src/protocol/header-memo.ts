@@ -3,7 +3,8 @@
  *
  * Clients repeat themselves: all requests of one shape have the same header, but for an id. The key is therefore the header without
  * the value of an `id` that stands first and is plain ASCII; a header with an id anywhere else is not remembered. That is sound since
- * the key begins right behind the id's quote: what follows was parsed once as the rest of an object and has no second `id`.
+ * the key begins right behind the id's quote: what follows was parsed once as the rest of an object and has no second `id`. Whether
+ * there was an id belongs to the key, or the rest alone would pass for a header.
  *
  * Bounds: `SETS` × 2 headers of at most `KEY_BYTES_MAX` bytes; a set drops the older of its two. Colliding headers cost a parse each.
  */
@@ -38,6 +39,7 @@ export interface HeaderMeaning {
 }
 
 interface Entry {
+  readonly afterId: boolean;
   readonly key: Buffer;
   readonly meaning: HeaderMeaning;
 }
@@ -54,11 +56,11 @@ export class HeaderMemo {
    */
   find(body: Buffer, keyStart: number, headerLength: number): HeaderMeaning | undefined {
     const { latest } = this;
-    if (latest !== undefined && matches(latest.key, body, keyStart, headerLength)) return latest.meaning;
+    if (latest !== undefined && matches(latest, body, keyStart, headerLength)) return latest.meaning;
     const set = 2 * setOf(body, keyStart, headerLength);
     for (let way = set; way < set + 2; way++) {
       const entry = this.entries[way];
-      if (entry !== undefined && matches(entry.key, body, keyStart, headerLength)) {
+      if (entry !== undefined && matches(entry, body, keyStart, headerLength)) {
         this.latest = entry;
         return entry.meaning;
       }
@@ -71,12 +73,12 @@ export class HeaderMemo {
     if (headerLength - keyStart > KEY_BYTES_MAX) return;
     const set = 2 * setOf(body, keyStart, headerLength);
     this.entries[set + 1] = this.entries[set];
-    this.entries[set] = { key: Buffer.from(body.subarray(keyStart, headerLength)), meaning };
+    this.entries[set] = { afterId: keyStart > 0, key: Buffer.from(body.subarray(keyStart, headerLength)), meaning };
   }
 }
 
-function matches(key: Buffer, body: Buffer, start: number, end: number): boolean {
-  return key.length === end - start && body.compare(key, 0, key.length, start, end) === 0;
+function matches({ afterId, key }: Entry, body: Buffer, start: number, end: number): boolean {
+  return afterId === start > 0 && key.length === end - start && body.compare(key, 0, key.length, start, end) === 0;
 }
 
 /** FNV-1a over the bytes, four at a time. */

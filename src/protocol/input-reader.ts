@@ -5,6 +5,7 @@
  * way nothing is allocated before the shape has been found to fit the model and the limits.
  */
 import { BatchportError } from '../config/errors.ts';
+import { DATATYPES } from '../tensor/datatype.ts';
 import type { TensorSpec } from '../tensor/signature.ts';
 import type { JsonCursor } from './json-cursor.ts';
 import { JsonKeys } from './json-keys.ts';
@@ -47,6 +48,8 @@ interface Target {
 }
 
 const KEYS = new JsonKeys(['name', 'shape', 'datatype', 'parameters', 'data']);
+const DATATYPE_NAMES = new JsonKeys(Object.keys(DATATYPES));
+
 const NAME = 0;
 const SHAPE = 1;
 const DATATYPE = 2;
@@ -83,8 +86,8 @@ export function readInput(
     }
     if ((seen & (1 << key)) !== 0) fail(`${owner(fields)} has '${KEYS.names[key]}' twice`);
     seen |= 1 << key;
-    if (key === NAME) fields.name = readText(cursor, fields, 'name');
-    else if (key === DATATYPE) fields.datatype = readText(cursor, fields, 'datatype');
+    if (key === NAME) fields.name = readText(cursor, fields, 'name', checks.inputNames);
+    else if (key === DATATYPE) fields.datatype = readText(cursor, fields, 'datatype', DATATYPE_NAMES);
     else if (key === SHAPE) fields.shape = readShape(cursor, fields);
     else if (key === PARAMETERS) fields.binaryBytes = readInputParameters(cursor, owner(fields));
     else if ((seen & SETTLED) === SETTLED) {
@@ -138,11 +141,11 @@ function readData(cursor: JsonCursor, checks: InterfaceChecks, target: Target): 
   return data;
 }
 
-function readText(cursor: JsonCursor, fields: InputFields, key: string): string {
+function readText(cursor: JsonCursor, fields: InputFields, key: string, likely: JsonKeys): string {
   if (cursor.kind() !== 'string') {
     fail(`'${key}' of ${owner(fields)} must be a string, got ${cursor.excerpt(cursor.pos)}`);
   }
-  return cursor.readString();
+  return cursor.readStringOf(likely);
 }
 
 function readShape(cursor: JsonCursor, fields: InputFields): readonly number[] {
@@ -160,8 +163,7 @@ function readShape(cursor: JsonCursor, fields: InputFields): readonly number[] {
         `invalid shape for ${owner(fields)}: dimension ${shape.length} is ${cursor.excerpt(start)}; dimensions are integers of 0 or more`,
       );
     }
-    // -0 is 0.
-    shape.push(dim + 0);
+    shape.push(dim);
   }
   return shape;
 }

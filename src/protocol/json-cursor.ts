@@ -4,7 +4,7 @@
  * The caller drives it: it asks for the next key, element or value and skips what it has no use for. Nothing is allocated but the strings
  * that are asked for. The text is checked to be UTF-8 as a whole beforehand, so that strings need no second look.
  *
- * Bounds: nesting is limited to `JSON_DEPTH_MAX`, excerpts in messages to `EXCERPT_MAX` bytes. Reading past the end gives `undefined`,
+ * Bounds: nesting is limited to `JSON_DEPTH_MAX`, strings to `STRING_BYTES_MAX`, excerpts in messages to `EXCERPT_MAX` bytes. Reading past the end gives `undefined`,
  * which is no digit, no quote and no bracket, and so ends every loop.
  */
 import { isUtf8 } from 'node:buffer';
@@ -15,6 +15,8 @@ import type { JsonKeys } from './json-keys.ts';
 /** Deepest nesting of arrays and objects a request may have, its own outer object included. */
 export const JSON_DEPTH_MAX = 100;
 const EXCERPT_MAX = 40;
+/** Longest string that is read into a JavaScript string: names, ids. Elements of BYTES tensors are not. */
+const STRING_BYTES_MAX = 1 << 20;
 
 const QUOTE = 0x22;
 const PLUS = 0x2b;
@@ -159,9 +161,17 @@ export class JsonCursor {
     const start = this.pos + 1;
     const escaped = this.skipString();
     const end = this.pos - 1;
+    if (end - start > STRING_BYTES_MAX) this.failAt(start, `a name or an id is longer than ${STRING_BYTES_MAX} bytes`);
     if (!escaped) return this.bytes.toString('utf8', start, end);
     const decoded = Buffer.allocUnsafe(end - start);
     return decoded.toString('utf8', 0, unescapeInto(this.bytes, start, end, decoded, 0));
+  }
+
+  /** Reads the string at the cursor, which is likely to be one of `keys`. */
+  readStringOf(keys: JsonKeys): string {
+    const start = this.pos;
+    if (this.skipString()) return this.stringAt(start);
+    return keys.names[keys.indexOf(this.bytes, start + 1, this.pos - 1)] ?? this.stringAt(start);
   }
 
   /**
@@ -227,9 +237,11 @@ export class JsonCursor {
   readPlainInteger(): number {
     const start = this.pos;
     if (!this.skipNumber()) return Number.NaN;
-    const value = Number(this.bytes.toString('latin1', start, this.pos));
-    if (Number.isSafeInteger(value)) return value;
-    return value < 0 ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
+    const first = this.bytes[start] === MINUS ? start + 1 : start;
+    let value = 0;
+    for (let pos = first; pos < this.pos; pos++) value = value * 10 + (this.bytes[pos]! - ZERO);
+    if (value > Number.MAX_SAFE_INTEGER) value = Number.POSITIVE_INFINITY;
+    return first > start ? 0 - value : value;
   }
 
   readBoolean(): boolean {

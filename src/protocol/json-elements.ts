@@ -7,7 +7,7 @@
  */
 import { BatchportError } from '../config/errors.ts';
 import type { Datatype } from '../tensor/datatype.ts';
-import { formatShape } from '../tensor/shape.ts';
+import { elementCount, formatShape } from '../tensor/shape.ts';
 import type { JsonCursor } from './json-cursor.ts';
 
 /** The tensor that is being read, as far as messages need it. */
@@ -18,6 +18,9 @@ export interface JsonTensorLabel {
   /** Whether the data is nested in the form of the shape, or one flat array. */
   readonly nested: boolean;
 }
+
+/** Longest decimal that is looked at; JSON sets no limit, and no value needs a fraction of this. A longer one is refused. */
+export const NUMBER_BYTES_MAX = 1 << 16;
 
 const COMMA = 0x2c;
 const CLOSE_BRACKET = 0x5d;
@@ -56,7 +59,7 @@ export function endElement(
   const byte = cursor.peek();
   if (left > 0) {
     if (byte === COMMA) return cursor.pos + 1;
-    if (byte === CLOSE_BRACKET) failCount(tensor, index + 1, left);
+    if (byte === CLOSE_BRACKET) failShort(tensor, index + 1);
   } else {
     if (byte === CLOSE_BRACKET) return cursor.pos + 1;
     if (byte === COMMA) failSurplus(tensor, index + 1);
@@ -64,13 +67,14 @@ export function endElement(
   return cursor.fail(`expected ',' or ']' in the data of input '${tensor.name}'`);
 }
 
-function failCount(tensor: JsonTensorLabel, read: number, left: number): never {
+/** @throws BAD_TENSOR for an array that ends when only `read` elements of the tensor have come. */
+function failShort(tensor: JsonTensorLabel, read: number): never {
   const shape = formatShape(tensor.shape);
   throw new BatchportError(
     'BAD_TENSOR',
     tensor.nested
-      ? `input '${tensor.name}': a nested array ends ${left} elements short of the shape ${shape}, after element ${read - 1}; nest the data exactly as the shape, or send it flat`
-      : `input '${tensor.name}': expected ${read + left} elements for the shape ${shape}, got ${read}`,
+      ? `input '${tensor.name}': a nested array ends too early for the shape ${shape}, before element ${read}; nest the data exactly as the shape, or send it flat`
+      : `input '${tensor.name}': expected ${elementCount(tensor.shape)} elements for the shape ${shape}, got ${read}`,
   );
 }
 
@@ -100,15 +104,16 @@ export function failElement(cursor: JsonCursor, tensor: JsonTensorLabel, index: 
       `input '${tensor.name}': element ${index} is an ${kind}; nest the data exactly as the shape ${formatShape(tensor.shape)}, or send it flat`,
     );
   }
-  // An array that ends where its first element should be, `[1,]` or an empty nested array.
-  if (cursor.peek() === CLOSE_BRACKET) {
-    throw new BatchportError(
-      'BAD_TENSOR',
-      `input '${tensor.name}': expected element ${index}, found the end of an array; the shape is ${formatShape(tensor.shape)}`,
-    );
-  }
+  // `[]`, or a comma with nothing behind it.
+  if (cursor.peek() === CLOSE_BRACKET) failShort(tensor, index);
   // Throws when the text is not JSON.
   cursor.skipValue(1);
+  if (kind === 'number' && cursor.pos - at > NUMBER_BYTES_MAX) {
+    throw new BatchportError(
+      'BAD_TENSOR',
+      `input '${tensor.name}': element ${index} is a number of ${cursor.pos - at} digits; at most ${NUMBER_BYTES_MAX} are read`,
+    );
+  }
   throw new BatchportError(
     'BAD_TENSOR',
     `input '${tensor.name}': element ${index} is ${cursor.excerpt(at)}, but ${tensor.datatype} takes ${TAKES[tensor.datatype]}`,

@@ -10,7 +10,7 @@
  * the FP32 is the right one. What remains is left to `Number`.
  */
 import { isDigit, type JsonCursor } from './json-cursor.ts';
-import { endElement, failElement, type JsonTensorLabel } from './json-elements.ts';
+import { endElement, failElement, type JsonTensorLabel, NUMBER_BYTES_MAX } from './json-elements.ts';
 
 const COMMA = 0x2c;
 const MINUS = 0x2d;
@@ -85,7 +85,7 @@ function scanDecimal(bytes: Uint8Array, start: number): number {
   return pos;
 }
 
-/** The double nearest to the unsigned decimal in `bytes[start, end)` that was just scanned. */
+/** The double nearest to the unsigned decimal in `bytes[start, end)` that was just scanned; infinity when it is out of range or too long. */
 function scannedDouble(bytes: Buffer, start: number, end: number): number {
   const digits = mantissa[0]!;
   const exponent = scanned[EXPONENT]!;
@@ -94,6 +94,7 @@ function scannedDouble(bytes: Buffer, start: number, end: number): number {
     if (exponent < 0 && exponent >= -EXACT_POWER_MAX) return digits / POWERS[-exponent]!;
     if (exponent > 0 && exponent <= EXACT_POWER_MAX) return digits * POWERS[exponent]!;
   }
+  if (end - start > NUMBER_BYTES_MAX) return Number.POSITIVE_INFINITY;
   return Number(bytes.toString('latin1', start, end));
 }
 

@@ -8,7 +8,7 @@
  * each stay below 2^53. Fractions and exponents, which are rare, go through a BigInt of at most 20 digits.
  */
 import type { JsonCursor } from './json-cursor.ts';
-import { endElement, failElement, type JsonTensorLabel } from './json-elements.ts';
+import { endElement, failElement, type JsonTensorLabel, NUMBER_BYTES_MAX } from './json-elements.ts';
 
 const COMMA = 0x2c;
 const MINUS = 0x2d;
@@ -43,10 +43,11 @@ export function integerOfDecimal(text: string): bigint | undefined {
   return parts[1] === '-' ? -magnitude : magnitude;
 }
 
-/** The slow way to read an integer: any form, any length. Leaves the cursor behind it. */
+/** The slow way to read an integer, in any form; undefined when it is none. Leaves the cursor behind it. */
 function readIntegerForm(cursor: JsonCursor, start: number): bigint | undefined {
   cursor.pos = start;
   cursor.skipNumber();
+  if (cursor.pos - start > NUMBER_BYTES_MAX) return undefined;
   return integerOfDecimal(cursor.bytes.toString('latin1', start, cursor.pos));
 }
 

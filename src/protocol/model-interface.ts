@@ -7,6 +7,7 @@ import { BatchportError } from '../config/errors.ts';
 import { datatypeInfo } from '../tensor/datatype.ts';
 import { elementCount, formatShape, shapeFits } from '../tensor/shape.ts';
 import type { ModelSignature, TensorSpec } from '../tensor/signature.ts';
+import { JsonKeys } from './json-keys.ts';
 
 export interface ModelInterface {
   readonly name: string;
@@ -43,6 +44,7 @@ export function quoteName(name: string): string {
 
 export class InterfaceChecks {
   readonly model: ModelInterface;
+  readonly inputNames: JsonKeys;
   private readonly limits: RequestLimits;
   private readonly inputs = new Map<string, number>();
   private readonly outputs = new Map<string, number>();
@@ -54,6 +56,7 @@ export class InterfaceChecks {
       throw new Error(`This is a bug: model ${model.name} batches, but an input has no variable first dimension`);
     }
     this.model = model;
+    this.inputNames = new JsonKeys(inputs.map((input) => input.name));
     this.limits = limits;
     for (const [index, input] of inputs.entries()) this.inputs.set(input.name, index);
     for (const [index, output] of outputs.entries()) this.outputs.set(output.name, index);

@@ -13,30 +13,24 @@ const PLUS = 0x2b;
 const POINT = 0x2e;
 const LETTER_E = 0x65;
 
-/** Longest text of one FP32 value: a sign, and 21 digits or `0.000000` and nine digits. */
+/** Longest text of one FP32 value: a sign, and 21 digits or `0.00000` and nine digits. */
 export const FLOAT32_TEXT_MAX = 24;
 /** Longest text of one integer: `-9223372036854775808`. */
 export const INTEGER_TEXT_MAX = 20;
 
-const POWER_MAX = 60;
-/** Powers of ten, each the nearest double. */
-const POWERS = Float64Array.from({ length: POWER_MAX + 1 }, (_, exponent) => Number(`1e${exponent}`));
+/** Powers of ten up to the largest that nine digits reach. */
+const POWERS = Float64Array.from({ length: 10 }, (_, exponent) => 10 ** exponent);
+
+/** `SCALES[SCALE_ZERO + e]` is 10^e, or the double nearest to it. */
+const SCALE_ZERO = 48;
+const SCALES = Float64Array.from({ length: SCALE_ZERO + 60 }, (_, i) => Number(`1e${i - SCALE_ZERO}`));
 
 /** By exponent field of an FP32: half the distance to the next larger value. Field 0, the subnormal numbers, has the unit of field 1. */
 const HALF_UNITS = Float64Array.from({ length: 255 }, (_, field) => 2 ** (Math.max(field, 1) - 151));
 /** By exponent field: decimal exponent of the smallest value of that field. */
 const DECIMAL_EXPONENTS = Int32Array.from({ length: 255 }, (_, field) =>
-  field === 0 ? -45 : decimalExponentOf(2 ** (field - 127)),
+  Number((field === 0 ? 2 ** -149 : 2 ** (field - 127)).toExponential().split('e')[1]),
 );
-
-function decimalExponentOf(value: number): number {
-  return Number(value.toExponential().split('e')[1]);
-}
-
-/** `value × 10^exponent`. */
-function scale(value: number, exponent: number): number {
-  return exponent < 0 ? value / POWERS[-exponent]! : value * POWERS[exponent]!;
-}
 
 /** Writes an integer from 0 to 2^53 − 1. @returns the offset behind it. */
 export function writeDigits(out: Uint8Array, at: number, value: number): number {
@@ -93,33 +87,36 @@ export function writeFloat32(out: Uint8Array, at: number, value: number, word: n
   }
   const field = (word >>> 23) & 0xff;
   let decimalExponent = DECIMAL_EXPONENTS[field]!;
-  while (magnitude >= scale(1, decimalExponent + 1)) decimalExponent++;
+  while (magnitude >= SCALES[SCALE_ZERO + 1 + decimalExponent]!) decimalExponent++;
   const shift = 8 - decimalExponent;
-  const scaled = scale(magnitude, shift);
-  const above = scale(HALF_UNITS[field]!, shift);
+  const factor = SCALES[SCALE_ZERO + shift]!;
+  const scaled = magnitude * factor;
+  const above = HALF_UNITS[field]! * factor;
   // Below a power of two the neighbour is half as far.
   const below = (word & 0x7fffff) === 0 && field > 1 ? above / 2 : above;
-  const margin = scaled * 2 ** -49;
-  const lowest = scaled - below + margin;
-  const highest = scaled + above - margin;
-  let unit = 1;
+  const margin = scaled * 2 ** -50;
+  // The integers strictly between the halfway points, of at most ten digits and below 2^31.
+  let lowest = Math.ceil(scaled - below + margin) | 0;
+  let highest = Math.floor(scaled + above - margin) | 0;
   let zeros = 0;
-  while (Math.ceil(lowest / (unit * 10)) * (unit * 10) <= highest) {
-    unit *= 10;
+  for (;;) {
+    const low = ((lowest + 9) / 10) | 0;
+    const high = (highest / 10) | 0;
+    if (low > high) break;
+    lowest = low;
+    highest = high;
     zeros++;
   }
-  let digits = Math.round(scaled / unit);
-  if (digits * unit < lowest) digits++;
-  else if (digits * unit > highest) digits--;
-  return writeDecimal(out, to, digits, zeros - shift);
+  const nearest = Math.round(scaled / POWERS[zeros]!);
+  return writeDecimal(out, to, Math.min(Math.max(nearest, lowest), highest), zeros - shift);
 }
 
-/** Writes `digits × 10^exponent`, where `digits` has at most nine and does not end in 0: in full from 1e-7 to 1e21, as JavaScript does. */
+/** Writes `digits × 10^exponent`, where `digits` has at most nine and does not end in 0: in full from 1e-6 to 1e21, as JavaScript does. */
 function writeDecimal(out: Uint8Array, at: number, digits: number, exponent: number): number {
   let length = 1;
   while (length < 10 && digits >= POWERS[length]!) length++;
   const scientific = length - 1 + exponent;
-  if (scientific < -7 || scientific >= 21) {
+  if (scientific < -6 || scientific >= 21) {
     let to = at + 1;
     if (length > 1) {
       writeDigits(out, to, digits);

@@ -11,12 +11,27 @@ import type { OutputDraft } from './request-reader.ts';
 
 const TEMPLATES_MAX = 256;
 
+interface Known {
+  readonly template: RequestTemplate;
+  /** Full shapes. */
+  readonly shapes: readonly (readonly number[])[];
+}
+
 export class TemplateTable {
   private readonly checks: InterfaceChecks;
-  private readonly templates = new Map<string, RequestTemplate>();
+  private readonly templates = new Map<string, Known>();
+  /** The one handed out last, which spares a stream of equal requests the making of a key. */
+  private latest: Known | undefined = undefined;
+  /** What a request that names no outputs asks for, in JSON and in binary. */
+  private readonly everyOutput: readonly [OutputDraft[], OutputDraft[]];
 
   constructor(checks: InterfaceChecks) {
     this.checks = checks;
+    const outputs = checks.model.signature.outputs;
+    this.everyOutput = [
+      outputs.map((_, index) => ({ index, binary: false })),
+      outputs.map((_, index) => ({ index, binary: true })),
+    ];
   }
 
   /**
@@ -33,34 +48,56 @@ export class TemplateTable {
     outputs: readonly OutputDraft[],
     binaryOutput: boolean,
   ): RequestTemplate {
-    const rows = this.checks.rowsOf(shapes);
-    const requested = this.requestOutputs(outputs, binaryOutput);
-    const key = `${shapes.join(';')}|${requested.map((output) => (output.binary ? -1 - output.index : output.index)).join()}`;
-    let template = this.templates.get(key);
-    if (template === undefined) {
-      template = makeTemplate(rows, shapes, inputBytes, requested);
-      if (this.templates.size === TEMPLATES_MAX) this.templates.delete(this.templates.keys().next().value!);
-      this.templates.set(key, template);
+    const wanted = outputs.length > 0 ? outputs : this.everyOutput[binaryOutput ? 1 : 0];
+    const { latest } = this;
+    if (
+      latest !== undefined &&
+      sameShapes(latest.shapes, shapes) &&
+      sameOutputs(latest.template.outputs, wanted, binaryOutput)
+    ) {
+      return latest.template;
     }
-    return template;
+    const requested = wanted.map(({ index, binary }): OutputRequest => ({ index, binary: binary ?? binaryOutput }));
+    const key = `${shapes.join(';')}|${requested.map(({ index, binary }) => (binary ? -1 - index : index)).join()}`;
+    let known = this.templates.get(key);
+    if (known === undefined) {
+      this.checkForms(requested);
+      known = { template: makeTemplate(this.checks.rowsOf(shapes), shapes, inputBytes, requested), shapes };
+      if (this.templates.size === TEMPLATES_MAX) this.templates.delete(this.templates.keys().next().value!);
+      this.templates.set(key, known);
+    }
+    this.latest = known;
+    return known.template;
   }
 
-  private requestOutputs(outputs: readonly OutputDraft[], binaryOutput: boolean): OutputRequest[] {
-    const specs = this.checks.model.signature.outputs;
-    const requested: OutputRequest[] =
-      outputs.length === 0
-        ? specs.map((_, index) => ({ index, binary: binaryOutput }))
-        : outputs.map(({ index, binary }) => ({ index, binary: binary ?? binaryOutput }));
+  private checkForms(requested: readonly OutputRequest[]): void {
     for (const { index, binary } of requested) {
-      const { name, datatype } = specs[index]!;
+      const { name, datatype } = this.checks.model.signature.outputs[index]!;
       if (binary || datatypeInfo(datatype).json) continue;
       throw new BatchportError(
         'BAD_TENSOR',
         `output '${name}' is ${datatype}, which has no JSON form; ask for it in binary ("binary_data": true)`,
       );
     }
-    return requested;
   }
+}
+
+function sameShapes(a: readonly (readonly number[])[], b: readonly (readonly number[])[]): boolean {
+  for (let i = 0; i < a.length; i++) {
+    const left = a[i]!;
+    const right = b[i]!;
+    if (left.length !== right.length) return false;
+    for (let d = 0; d < left.length; d++) if (left[d] !== right[d]) return false;
+  }
+  return true;
+}
+
+function sameOutputs(a: readonly OutputRequest[], b: readonly OutputDraft[], binaryOutput: boolean): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) {
+    if (a[i]!.index !== b[i]!.index || a[i]!.binary !== (b[i]!.binary ?? binaryOutput)) return false;
+  }
+  return true;
 }
 
 function makeTemplate(
