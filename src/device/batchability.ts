@@ -15,6 +15,7 @@ import type { Runner, TensorValue } from '../runtime/runner.ts';
 import { datatypeInfo } from '../tensor/datatype.ts';
 import { formatShape } from '../tensor/shape.ts';
 import type { ModelSignature, TensorSpec } from '../tensor/signature.ts';
+import { isOutOfMemory } from './out-of-memory.ts';
 import { rowDifference } from './probe-compare.ts';
 import { fillProbeRow, type ProbeMode } from './probe-data.ts';
 
@@ -205,6 +206,9 @@ class Probe {
     try {
       return this.#run(inputs, 0, rows);
     } catch (error) {
+      if (error instanceof OrtError && isOutOfMemory(error)) {
+        throw unsettled(`There is no memory for ${rows} rows of the probe (${error.message}).`);
+      }
       if (error instanceof OrtError) {
         throw refuted(`The model runs with one row and fails with ${rows}: ${error.message}`);
       }

@@ -8,7 +8,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { BatchportError } from '../config/errors.ts';
 import { nearestName } from '../config/nearest.ts';
-import { canLoadLibrary } from '../runtime/library.ts';
+import { canLoadLibrary, NO_TELEMETRY } from '../runtime/library.ts';
 import { checkProvider, PROVIDERS, type ProviderName } from '../runtime/provider.ts';
 import { formatCoreSet, getAffinity, parseCoreSet } from '../system/affinity.ts';
 
@@ -75,7 +75,7 @@ export function parseDeviceName(text: string): Device {
 }
 
 /**
- * Variables to set in the environment of the device's process. There a CUDA or TensorRT device has the number 0, since the
+ * Variables to set in the environment of the device's process, over those it inherits. There a CUDA or TensorRT device has the number 0, since the
  * process sees no other.
  *
  * @param parent environment the process would inherit; a list in its CUDA_VISIBLE_DEVICES is what N counts through
@@ -85,13 +85,15 @@ export function childEnvironment(
   device: Device,
   parent: Readonly<Record<string, string | undefined>> = process.env,
 ): Record<string, string> {
+  const common = { [NO_TELEMETRY.name]: parent[NO_TELEMETRY.name] ?? NO_TELEMETRY.value };
   if (device.kind !== 'cuda' && device.kind !== 'tensorrt') {
-    return {};
+    return common;
   }
   const list = parent.CUDA_VISIBLE_DEVICES;
   if (list === undefined) {
     // The order that nvidia-smi and NVML count in; CUDA's own puts the fastest device first.
-    return { CUDA_VISIBLE_DEVICES: String(device.index), CUDA_DEVICE_ORDER: parent.CUDA_DEVICE_ORDER ?? 'PCI_BUS_ID' };
+    const order = parent.CUDA_DEVICE_ORDER ?? 'PCI_BUS_ID';
+    return { ...common, CUDA_VISIBLE_DEVICES: String(device.index), CUDA_DEVICE_ORDER: order };
   }
   const visible = list
     .split(',')
@@ -105,7 +107,7 @@ export function childEnvironment(
         'counted from 0.',
     );
   }
-  return { CUDA_VISIBLE_DEVICES: chosen };
+  return { ...common, CUDA_VISIBLE_DEVICES: chosen };
 }
 
 /**

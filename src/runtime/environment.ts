@@ -11,7 +11,7 @@ import { ortLibrary } from './library.ts';
 
 /** OrtLoggingLevel, in order. */
 const LOG_LEVELS = ['verbose', 'info', 'warning', 'error', 'fatal'] as const;
-export type OrtLogLevel = (typeof LOG_LEVELS)[number];
+type OrtLogLevel = (typeof LOG_LEVELS)[number];
 
 const ARENA_ALLOCATOR = 1;
 const DEFAULT_MEMORY = 0;
@@ -27,12 +27,6 @@ export function ortEnvironment(): number {
     environment = out((cell) => api.CreateEnv(logLevelValue('error'), 'batchport', cell));
   }
   return environment;
-}
-
-/** Sets how much ONNX Runtime itself prints to stderr, for sessions loaded from now on. */
-export function setOrtLogLevel(level: OrtLogLevel): void {
-  const { api, check } = ortLibrary();
-  check(api.UpdateEnvWithCustomLogLevel(ortEnvironment(), logLevelValue(level)));
 }
 
 /** OrtLoggingLevel of the C API. */

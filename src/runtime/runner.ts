@@ -148,7 +148,11 @@ export class Runner {
       this.#inputValues.set(i, inputs[i]!);
     }
     for (let i = 0; i < outputCount; i++) {
-      this.#chosenNames.set(i, this.#outputNames.pointer(outputIndices[i]!));
+      const index = outputIndices[i]!;
+      if (!(index >= 0 && index < this.#outputNames.count)) {
+        throw new Error(`Output ${index} is not of the session. This is a bug.`);
+      }
+      this.#chosenNames.set(i, this.#outputNames.pointer(index));
       this.#outputValues.set(i, outputs[i] ?? 0);
     }
     if (shrinkArena !== this.#shrinking) {
