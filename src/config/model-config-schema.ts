@@ -17,7 +17,7 @@ export const QUEUE_BYTES_DEFAULT = 256 * 2 ** 20;
 /** Versions of one model that are served at the same time. */
 export const SERVED_VERSIONS_MAX = 1000;
 const QUEUE_DELAY_US_MAX = 10_000_000;
-const INSTANCES_MAX = 256;
+const INSTANCES_MAX = 64;
 const DEVICES_MAX = 64;
 const SLO_MS_MAX = 24 * 3600 * 1000;
 const OPTIONS_MAX = 128;

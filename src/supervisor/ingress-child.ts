@@ -4,7 +4,9 @@
  */
 import type { Logger } from '../config/log.ts';
 import type { ServerSettings } from '../config/settings.ts';
+import { IngressCounters } from '../metrics/counters.ts';
 import type { FromIngress, ToIngress } from '../protocol/control.ts';
+import { counterOffset } from '../queue/geometry.ts';
 import { reclaimIngress } from '../queue/reclaim.ts';
 import { ChildProcess, describeExit, type ExitRecord } from './child-process.ts';
 import type { ServedVersion } from './served-version.ts';
@@ -101,7 +103,10 @@ export class IngressChild {
     const how = describeExit(exit);
     let claims = 0;
     for (const { segment, bells } of this.#options.versions) {
-      if (segment !== undefined && bells !== undefined) claims += reclaimIngress(segment, bells, this.slot).claims;
+      if (segment === undefined || bells === undefined) continue;
+      claims += reclaimIngress(segment, bells, this.slot).claims;
+      const counters = counterOffset(segment.geometry, { ingress: this.slot }) / 8;
+      new IngressCounters(segment.f64, counters).inFlight(0);
     }
     if (exit.restartInMs !== undefined) {
       this.#options.log.error(

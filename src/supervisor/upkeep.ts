@@ -55,8 +55,7 @@ export class Upkeep {
     const { min, max } = version.config.instances;
     for (const placement of version.placements) {
       if (placement.state !== 'serving') continue;
-      // Those that were ordered count as running: they will be in a moment.
-      const running = placement.running.size + placement.starting.size;
+      const running = placement.running.size;
       const busyInstances = [...placement.running].filter((slot) => executingSinceUs(segment, slot) > 0).length;
       const { maxBatchRows } = segment.geometry;
       const { state, target, reason } = decide(this.#scalers.get(placement) ?? initialScaler(), {
@@ -69,7 +68,8 @@ export class Upkeep {
         maxBatchRows,
       });
       this.#scalers.set(placement, state);
-      if (target === running) continue;
+      // Those that were ordered will run in a moment.
+      if (target === running + placement.starting.size) continue;
       this.#log.info({ model: version.key, device: placement.device, from: running, to: target, reason }, 'instances');
       this.#devices.find(({ name }) => name === placement.device)?.scale(version, target);
     }
