@@ -1,8 +1,8 @@
 /**
  * Turns the body of an inference request into a `BoundRequest` for one model version, or says what is wrong with it.
  *
- * One decoder per model version and process; it keeps what it learnt from earlier requests (templates, headers), all of it bounded and
- * none of it taken from a request that was refused. Calls do not overlap.
+ * One decoder per model version and process; it keeps templates, and the headers of requests that were accepted, both bounded. Calls do
+ * not overlap.
  *
  *     body ─ header length 0 ──────▶ raw-request
  *          ─ header seen before ───▶ header-memo: views into the body, no parse
