@@ -23,7 +23,7 @@
  * 2. Claims are taken in order: claim c+1 only after claim c is taken. The first row of a claim is the sum of the rows before it, which
  *    can no longer change.
  * 3. Sealing puts SEAL into the first EMPTY claim. Whoever loses that race to a producer moves on by one; whoever claims before the marker
- *    is in the batch, whoever comes after finds the marker and goes elsewhere.
+ *    is in the batch, whoever comes after finds the marker and goes elsewhere. A slab taken over is OPEN with its marker: nobody joins it.
  * 4. All claim words are rewritten with the slab's new generation before the slab is OPEN again. A producer that slept through a
  *    generation finds its compareExchange refused; should the 12 bits of generation have come round, the full generation read after the
  *    claim tells (the claim is then given back unused and not one byte is written).
@@ -33,7 +33,7 @@
  *    their own write; at least one of them sees both conditions; DONE → FREEING picks one.
  * 7. A stolen claim keeps its slab from being freed until its owner has seen it: the owner may still be copying into it.
  *
- * Bounds: 4096 rows a batch, 512 claims a slab, 32 ingress slots, 64 instances a model, 4096 slabs.
+ * Bounds: 4096 rows a batch, 512 claims a slab, 32 ingress slots, 192 instances a model, 4096 slabs.
  */
 
 export const SLAB_FREE = 0;
@@ -57,7 +57,7 @@ export const CLAIM_SEAL = 5;
 export const BATCH_ROWS_MAX = 4096;
 export const CLAIMS_MAX = 512;
 export const INGRESS_MAX = 32;
-export const INSTANCES_MAX = 64;
+export const INSTANCES_MAX = 192;
 export const SLABS_MAX = 4096;
 
 /** Owners of slab words: ingress slots, then instances, then the supervisor. */
