@@ -14,8 +14,8 @@ const NOISE_KB = 6 * 1024;
 /** Rounds to warm up and rounds counted. `ownership.test.ts` sees single objects; this sees what the library itself keeps. */
 const CASES = [
   ['runs', 10_000, 50_000],
-  ['strings', 5000, 20_000],
-  ['failures', 2000, 10_000],
+  ['strings', 10_000, 20_000],
+  ['failures', 10_000, 10_000],
   ['loads', 200, 300],
   ['failed loads', 1000, 1000],
 ] as const;
