@@ -24,19 +24,8 @@ import { takeError } from './ort-error.ts';
 const LIBRARY_FILE = 'libonnxruntime.so.1';
 const POINTER_BYTES = 8;
 
-const C_TYPES = {
-  pointer: 'uintptr_t',
-  size: 'size_t',
-  int: 'int',
-  text: 'const char *',
-  bytes: 'void *',
-} as const;
-const C_RESULTS = {
-  status: 'uintptr_t',
-  void: 'void',
-  int: 'int',
-  text: 'const char *',
-} as const;
+const C_TYPES = { pointer: 'uintptr_t', size: 'size_t', int: 'int', text: 'const char *', bytes: 'void *' } as const;
+const C_RESULTS = { status: 'uintptr_t', void: 'void', int: 'int', text: 'const char *' } as const;
 
 export interface OrtLibrary {
   readonly api: OrtApi;
