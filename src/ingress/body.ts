@@ -1,17 +1,28 @@
 /**
- * Reading the body of a request, with its limits: bytes of one body (as sent and after expansion), bytes of all bodies in flight, and time without progress.
+ * Reading the body of a request, with its limits: bytes of one body, bytes of all bodies in flight, and time without progress.
  *
  * Owner: the connection, which stops the read when it closes. Nothing is allocated for bytes that have not arrived.
  */
 import type { IncomingMessage } from 'node:http';
-import { promisify } from 'node:util';
-import { gunzip, inflate, inflateRaw, type ZlibOptions } from 'node:zlib';
 import { BatchportError } from '../config/errors.ts';
 
 /** Bytes that a client has to send in each idle period to be counted as alive. */
 const PROGRESS_BYTES = 1024;
+/** A body that is not wanted and no larger than this is read and dropped, so that the connection can go on. */
+const DROPPED_MAX_BYTES = 256 * 1024;
 
-/** Bytes of all bodies being read by one ingress process, and the limits for them. */
+/** A body on its way in. */
+export interface IncomingBody {
+  readonly ended: boolean;
+  /** To be called once per idle period: gives the body up when it has made no progress since the last call. */
+  checkProgress(): void;
+  /** What came is no body: nothing of the connection can be understood from here on. */
+  malformed(): void;
+  /** The connection has closed. */
+  stop(): void;
+}
+
+/** Bytes held by one ingress process for its clients: bodies being read or expanded, answers that are not taken. And the limits for them. */
 export class BodyBudget {
   readonly maxBodyBytes: number;
   readonly #maxBytes: number;
@@ -30,12 +41,20 @@ export class BodyBudget {
 
   #require(bytes: number): void {
     if (this.#bytes + bytes <= this.#maxBytes) return;
-    throw new BatchportError('QUEUE_FULL', 'The server holds as many bytes of request bodies as it may. Retry later.');
+    throw new BatchportError(
+      'QUEUE_FULL',
+      'The server holds as many bytes of requests and answers as it may. Retry later.',
+    );
   }
 
-  /** @throws QUEUE_FULL when bodies in flight are too many bytes already. */
+  /** @throws QUEUE_FULL when too many bytes are held already. */
   take(bytes: number): void {
     this.#require(bytes);
+    this.#bytes += bytes;
+  }
+
+  /** Counts what is there already and cannot be refused: an answer that its client does not take yet. New requests are refused for it. */
+  hold(bytes: number): void {
     this.#bytes += bytes;
   }
 
@@ -50,7 +69,7 @@ export interface BodyReceiver {
   bodyFailed(error: BatchportError): void;
 }
 
-export class BodyRead {
+export class BodyRead implements IncomingBody {
   readonly #budget: BodyBudget;
   readonly #receiver: BodyReceiver;
   readonly #declaredBytes: number;
@@ -113,7 +132,10 @@ export class BodyRead {
     return this.#ended;
   }
 
-  /** To be called once per idle period: ends the read when it has made no progress since the last call. */
+  malformed(): void {
+    if (!this.#ended) this.#fail(new BatchportError('BAD_REQUEST', 'The body of the request is not valid HTTP.'));
+  }
+
   checkProgress(): void {
     if (this.#ended) return;
     if (this.#lengthSwept >= 0 && this.#length - this.#lengthSwept < PROGRESS_BYTES) {
@@ -134,49 +156,43 @@ export class BodyRead {
   }
 }
 
-function tooLarge(maxBytes: number): BatchportError {
+export function tooLarge(maxBytes: number): BatchportError {
   return new BatchportError('BODY_TOO_LARGE', `The request body is larger than ${maxBytes} bytes (--max-body-bytes).`);
 }
 
-/** Encodings the server reads and writes, as it tells clients. */
-export const ENCODINGS = 'gzip, deflate';
-
-const gunzipBuffer = promisify<Buffer, ZlibOptions, { buffer: Buffer; engine: { bytesWritten: number } }>(
-  gunzip as never,
-);
-const inflateBuffer = promisify<Buffer, ZlibOptions, { buffer: Buffer; engine: { bytesWritten: number } }>(
-  inflate as never,
-);
-const inflateRawBuffer = promisify<Buffer, ZlibOptions, { buffer: Buffer; engine: { bytesWritten: number } }>(
-  inflateRaw as never,
-);
-
-/**
- * Expands a body, never past `maxBytes`.
- *
- * `deflate` is zlib's format; bare deflate data, which some clients send under that name, is understood too.
- *
- * @throws BODY_TOO_LARGE, BAD_REQUEST for broken data, UNSUPPORTED_ENCODING.
- */
-export async function expandBody(body: Buffer, encoding: string, maxBytes: number): Promise<Buffer> {
-  const name = encoding.trim().toLowerCase();
-  if (name === '' || name === 'identity') return body;
-  let expand: typeof gunzipBuffer;
-  if (name === 'gzip' || name === 'x-gzip') expand = gunzipBuffer;
-  else if (name === 'deflate') expand = isZlib(body) ? inflateBuffer : inflateRawBuffer;
-  else
-    throw new BatchportError('UNSUPPORTED_ENCODING', `Content-Encoding is not supported; send ${ENCODINGS} or none.`);
-  try {
-    const { buffer, engine } = await expand(body, { maxOutputLength: maxBytes, info: true } as ZlibOptions);
-    if (engine.bytesWritten !== body.length) throw new Error('there is more after the end of the data');
-    return buffer;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE') throw tooLarge(maxBytes);
-    throw new BatchportError('BAD_REQUEST', `The body is not valid ${name} data: ${(error as Error).message}.`);
-  }
+/** Whether the connection can go on after a body of this declared length (-1: chunked) has been dropped. */
+export function canBeDropped(declaredBytes: number): boolean {
+  return declaredBytes <= DROPPED_MAX_BYTES;
 }
 
-/** A zlib header: method 8, and both bytes together a multiple of 31. */
-function isZlib(body: Buffer): boolean {
-  return body.length >= 2 && (body[0]! & 0x0f) === 8 && ((body[0]! << 8) | body[1]!) % 31 === 0;
+/** The body of a request that was answered without it. `giveUp` is called when it is too large or too slow to be read to its end. */
+export class DroppedBody implements IncomingBody {
+  ended = false;
+  readonly #giveUp: () => void;
+  #length = 0;
+  #lengthSwept = -1;
+
+  constructor(request: IncomingMessage, giveUp: () => void) {
+    this.#giveUp = giveUp;
+    request.on('data', (chunk: Buffer) => {
+      this.#length += chunk.length;
+      if (this.#length > DROPPED_MAX_BYTES) this.malformed();
+    });
+    request.on('end', () => this.stop());
+  }
+
+  checkProgress(): void {
+    if (this.#lengthSwept >= 0 && this.#length - this.#lengthSwept < PROGRESS_BYTES) this.malformed();
+    this.#lengthSwept = this.#length;
+  }
+
+  malformed(): void {
+    if (this.ended) return;
+    this.ended = true;
+    this.#giveUp();
+  }
+
+  stop(): void {
+    this.ended = true;
+  }
 }

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { deflate, gzip } from 'node:zlib';
 import type { BatchportError } from '../config/errors.ts';
 import type { EncodedResponse } from '../protocol/response-encoder.ts';
-import { ENCODINGS } from './body.ts';
+import { ENCODINGS } from './expand.ts';
 import { MethodNotAllowed } from './router.ts';
 
 /** Answers shorter than this are not compressed: the saving is less than a packet. */
@@ -18,19 +18,26 @@ const JOINED_MAX_BYTES = 16 * 1024;
 
 const compress = { gzip: promisify(gzip), deflate: promisify(deflate) };
 
-/** Sends a result of an inference; compressed when the client takes it and it is worth it. */
+/**
+ * Sends a result of an inference; compressed when the client takes it and it is worth it.
+ *
+ * @returns undefined when it has been written, a promise when it first has to be compressed.
+ */
 export function sendResult(
   response: ServerResponse,
   result: EncodedResponse,
   encoding: 'gzip' | 'deflate' | undefined,
-): void {
+): Promise<void> | undefined {
   const { headerLength, body } = result;
   const headers =
     headerLength === undefined
       ? ['Content-Type', 'application/json']
       : ['Content-Type', 'application/octet-stream', 'Inference-Header-Content-Length', String(headerLength)];
-  if (encoding === undefined || body.length < COMPRESS_FROM_BYTES) send(response, 200, headers, body);
-  else void sendCompressed(response, headers, body, encoding);
+  if (encoding !== undefined && body.length >= COMPRESS_FROM_BYTES) {
+    return sendCompressed(response, headers, body, encoding);
+  }
+  send(response, 200, headers, body);
+  return undefined;
 }
 
 async function sendCompressed(
@@ -53,16 +60,12 @@ export function sendJson(response: ServerResponse, status: number, document: unk
   );
 }
 
-/** Sends `{"error", "code"}` with the status of the error's kind. `close`: the connection is of no further use. */
-export function sendError(response: ServerResponse, error: BatchportError, close = false): void {
+/** Sends `{"error", "code"}` with the status of the error's kind. */
+export function sendError(response: ServerResponse, error: BatchportError): void {
   const headers: string[] = [];
   if (error.retryAfterS !== undefined) headers.push('Retry-After', String(Math.max(1, Math.ceil(error.retryAfterS))));
   if (error instanceof MethodNotAllowed) headers.push('Allow', error.allow);
   if (error.code === 'UNSUPPORTED_ENCODING') headers.push('Accept-Encoding', ENCODINGS);
-  if (close) {
-    headers.push('Connection', 'close');
-    response.shouldKeepAlive = false;
-  }
   sendJson(response, error.httpStatus, { error: error.message, code: error.code }, headers);
 }
 
@@ -73,4 +76,17 @@ function send(response: ServerResponse, status: number, headers: string[], body:
   // A short body as a string goes out in the same write as the head; latin1 keeps every byte what it is.
   if (body.length <= JOINED_MAX_BYTES) response.end(body.toString('latin1'), 'latin1');
   else response.end(body);
+}
+
+/** The bytes of an answer to what was no proper request, the last one of its connection. */
+export function rawAnswer(status: number, phrase: string, document: unknown, headers: readonly string[] = []): string {
+  const body = JSON.stringify(document);
+  const lines = [
+    `HTTP/1.1 ${status} ${phrase}`,
+    ...headers,
+    'Connection: close',
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+  ];
+  return `${lines.join('\r\n')}\r\n\r\n${body}`;
 }

@@ -8,16 +8,18 @@
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { BatchportError } from '../config/errors.ts';
 import type { Logger } from '../config/log.ts';
 import type { IngressSettings } from '../protocol/control.ts';
 import { parseInferenceHeaderLength } from '../protocol/inference-header.ts';
 import type { EncodedResponse } from '../protocol/response-encoder.ts';
 import { nowUs } from '../system/clock.ts';
-import { BodyBudget, BodyRead, type BodyReceiver, expandBody } from './body.ts';
+import { BodyBudget, BodyRead, type BodyReceiver, canBeDropped, DroppedBody } from './body.ts';
 import { Connection } from './connection.ts';
 import type { Documents } from './documents.ts';
-import { sendError, sendJson, sendResult } from './http-reply.ts';
+import { Expander, parseEncoding } from './expand.ts';
+import { rawAnswer, sendError, sendJson, sendResult } from './http-reply.ts';
 import { asBatchportError, Inference, QUEUE_FULL_MESSAGE, type Reply } from './inference.ts';
 import { ModelTable } from './model-table.ts';
 import { answerEncoding, type RequestHeaders, readHeaders } from './request-headers.ts';
@@ -29,8 +31,6 @@ const HEAD_MAX_BYTES = 16 * 1024;
 const LISTEN_BACKLOG = 1024;
 /** How often node looks for connections that are late with their heads. */
 const TIMEOUT_CHECK_MS = 1000;
-/** A refused body of up to this size is read and dropped, so that the connection can go on. */
-const DRAIN_MAX_BYTES = 256 * 1024;
 
 export class HttpServer {
   readonly #models: ModelTable;
@@ -38,8 +38,8 @@ export class HttpServer {
   readonly #log: Logger;
   readonly #router = new Router();
   readonly #budget: BodyBudget;
+  readonly #expander: Expander;
   readonly #server: Server;
-  readonly #sweeper: NodeJS.Timeout;
   #draining = false;
 
   constructor(models: ModelTable, documents: Documents, settings: IngressSettings, log: Logger) {
@@ -47,6 +47,9 @@ export class HttpServer {
     this.#documents = documents;
     this.#log = log;
     this.#budget = new BodyBudget(settings.maxInflightBytes, settings.maxBodyBytes);
+    this.#expander = new Expander(this.#budget);
+    const handle = (request: IncomingMessage, response: ServerResponse) => this.#handle(request, response);
+    const idleMs = settings.bodyIdleTimeoutS * 1000;
     this.#server = createServer(
       {
         maxHeaderSize: HEAD_MAX_BYTES,
@@ -55,17 +58,23 @@ export class HttpServer {
         requestTimeout: 0,
         keepAliveTimeout: settings.keepAliveTimeoutS * 1000,
         connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+        // Checked by our own code, whose answer says what is wrong.
+        requireHostHeader: false,
         noDelay: true,
       },
-      (request, response) => this.#handle(request, response),
+      handle,
     );
     this.#server.on('clientError', refuseConnection);
     // A client that asks before it sends its body is told to go on only when the head alone is no reason to refuse.
-    this.#server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) =>
-      this.#handle(request, response),
-    );
-    this.#sweeper = setInterval(Connection.sweep, settings.bodyIdleTimeoutS * 1000);
-    this.#sweeper.unref();
+    this.#server.on('checkContinue', handle);
+    // Other expectations may be ignored.
+    this.#server.on('checkExpectation', handle);
+    this.#server.on('connect', refuseTunnel);
+    // Every connection is known from its start, so that a drain finds those that wait for nothing.
+    this.#server.on('connection', (socket: Socket) => Connection.of(socket));
+    // Node counts the time since either side moved a byte.
+    this.#server.setTimeout(idleMs, (socket) => Connection.of(socket).timedOut());
+    setInterval(Connection.sweep, idleMs).unref();
   }
 
   /** Accepts connections on a listening socket inherited from the supervisor. */
@@ -79,12 +88,22 @@ export class HttpServer {
     });
   }
 
-  /** Stops accepting; idle connections are closed, others after their answer. */
+  /**
+   * From now on inference is refused and each answer is the last one of its connection. Connections are still accepted: a client that is told can go
+   * elsewhere, one that waits in the backlog cannot.
+   */
   drain(): void {
     this.#draining = true;
-    clearInterval(this.#sweeper);
-    this.#server.close();
-    this.#server.closeIdleConnections();
+  }
+
+  get draining(): boolean {
+    return this.#draining;
+  }
+
+  /** Connections with requests that have not been answered, or with answers that have not gone out. Others are closed while draining. */
+  busyConnections(): number {
+    if (this.#draining) Connection.closeIdle();
+    return Connection.busyCount;
   }
 
   destroyConnections(): void {
@@ -93,98 +112,142 @@ export class HttpServer {
 
   #handle(request: IncomingMessage, response: ServerResponse): void {
     const startedUs = nowUs();
+    const connection = Connection.of(request.socket);
+    // What comes behind a request whose answer was the last one.
+    if (connection.lingering) return;
+    connection.used = true;
+    const headers = readHeaders(request.rawHeaders);
     try {
       if (this.#draining) response.shouldKeepAlive = false;
+      const { hosts, fault } = headers;
+      if (hosts > 1 || (hosts === 0 && request.httpVersion !== '1.0')) {
+        throw new BatchportError('BAD_REQUEST', 'The request must have one Host header.');
+      }
+      if (fault !== undefined) throw fault;
       const route = this.#router.match(request.method ?? '', request.url ?? '');
-      if (route.endpoint === 'infer') this.#infer(request, response, route, startedUs);
-      else this.#document(request, response, route);
+      if (route.endpoint === 'infer') this.#infer(request, response, connection, headers, route, startedUs);
+      else {
+        const { status, document } = this.#documents.answer(route);
+        dropBody(request, response, connection, headers);
+        sendJson(response, status, document);
+      }
     } catch (error) {
-      this.#refuse(request, response, asBatchportError(error));
+      const refusal = asBatchportError(error);
+      this.noteBug(refusal);
+      dropBody(request, response, connection, headers);
+      sendError(response, refusal);
     }
   }
 
-  #infer(request: IncomingMessage, response: ServerResponse, route: Route, startedUs: number): void {
-    const headers = readHeaders(request.rawHeaders);
+  #infer(
+    request: IncomingMessage,
+    response: ServerResponse,
+    connection: Connection,
+    headers: RequestHeaders,
+    route: Route,
+    startedUs: number,
+  ): void {
     const serving = ModelTable.serving(this.#models.find(route.model, route.version));
-    const exchange = new InferExchange(request, response, serving, headers, this.#budget, startedUs);
+    const exchange = new InferExchange(this, request, response, connection, serving, headers, startedUs);
     try {
       // Refused from the headers, before a byte of the body has been looked at.
       if (this.#draining) throw new BatchportError('DRAINING', 'The server is shutting down.');
       if (serving.producer.full) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
-      exchange.readBody();
+      exchange.readBody(this.#budget);
     } catch (error) {
-      exchange.refuse(asBatchportError(error), headers.contentLength === -1 || headers.contentLength > DRAIN_MAX_BYTES);
+      dropBody(request, response, connection, headers);
+      exchange.fail(asBatchportError(error));
     }
   }
 
-  /** Everything but inference: small documents. A body, where one is sent, is read and ignored. */
-  #document(request: IncomingMessage, response: ServerResponse, route: Route): void {
-    request.resume();
-    const { status, document } = this.#documents.answer(route);
-    sendJson(response, status, document);
+  noteBug(error: BatchportError): void {
+    if (error.code === 'INTERNAL') this.#log.error({ err: error.cause ?? error }, 'a request failed; this is a bug');
   }
 
-  #refuse(request: IncomingMessage, response: ServerResponse, error: BatchportError): void {
-    const declared = Number(
-      request.headers['content-length'] ??
-        (request.headers['transfer-encoding'] === undefined ? 0 : Number.POSITIVE_INFINITY),
-    );
-    const close = !(declared <= DRAIN_MAX_BYTES);
-    if (error.code === 'INTERNAL') this.#log.error({ err: error.cause ?? error }, 'a request failed; this is a bug');
-    if (!close) request.resume();
-    sendError(response, error, close);
+  get budget(): BodyBudget {
+    return this.#budget;
   }
+
+  get expander(): Expander {
+    return this.#expander;
+  }
+}
+
+/** A body that is not wanted, where one is coming: small ones are read so that the connection can go on. To be called before the answer is sent. */
+function dropBody(
+  request: IncomingMessage,
+  response: ServerResponse,
+  connection: Connection,
+  headers: RequestHeaders,
+): void {
+  const { contentLength, chunked, expectsContinue } = headers;
+  if (contentLength <= 0 && !chunked) {
+    request.resume();
+    return;
+  }
+  // A client that was not told to go on may send its body all the same, or not.
+  if (expectsContinue || !canBeDropped(contentLength)) {
+    request.resume();
+    connection.closeAfter(response);
+    return;
+  }
+  connection.reading = new DroppedBody(request, () => connection.linger());
 }
 
 /** One inference over one HTTP exchange: from the body to the answer. */
 class InferExchange implements Reply, BodyReceiver {
+  readonly #server: HttpServer;
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
   readonly #headers: RequestHeaders;
-  readonly #budget: BodyBudget;
   readonly #connection: Connection;
   readonly #inference: Inference;
+  #encoding: 'gzip' | 'deflate' | undefined;
 
   constructor(
+    server: HttpServer,
     request: IncomingMessage,
     response: ServerResponse,
+    connection: Connection,
     serving: Serving,
     headers: RequestHeaders,
-    budget: BodyBudget,
     startedUs: number,
   ) {
+    this.#server = server;
     this.#request = request;
     this.#response = response;
     this.#headers = headers;
-    this.#budget = budget;
-    this.#connection = Connection.of(request.socket);
+    this.#connection = connection;
     this.#inference = new Inference(serving, this, startedUs);
-    this.#connection.add(this.#inference);
+    connection.add(this.#inference);
   }
 
   /** @throws BatchportError for what the headers tell. */
-  readBody(): void {
-    const { contentLength } = this.#headers;
-    this.#budget.check(contentLength);
-    if (this.#headers.expectsContinue) this.#response.writeContinue();
-    this.#connection.reading = new BodyRead(this.#request, contentLength, this.#budget, this);
+  readBody(budget: BodyBudget): void {
+    const { contentLength, contentEncoding, expectsContinue } = this.#headers;
+    if (contentEncoding !== '') this.#encoding = parseEncoding(contentEncoding);
+    budget.check(contentLength);
+    if (expectsContinue) this.#response.writeContinue();
+    this.#connection.reading = new BodyRead(this.#request, contentLength, budget, this);
   }
 
   bodyRead(body: Buffer): void {
-    if (this.#headers.contentEncoding === '') this.#submit(body);
-    else void this.#expand(body);
+    if (this.#encoding === undefined) this.#submit(body);
+    else void this.#expand(body, this.#encoding);
   }
 
+  /** The rest of the body is not worth reading. */
   bodyFailed(error: BatchportError): void {
-    this.refuse(error, true);
+    this.#connection.closeAfter(this.#response);
+    this.fail(error);
   }
 
-  async #expand(body: Buffer): Promise<void> {
+  async #expand(body: Buffer, encoding: 'gzip' | 'deflate'): Promise<void> {
     try {
-      const expanded = await expandBody(body, this.#headers.contentEncoding, this.#budget.maxBodyBytes);
+      const expanded = await this.#server.expander.expand(body, encoding, () => !this.#inference.finished);
       if (!this.#inference.finished) this.#submit(expanded);
     } catch (error) {
-      this.#inference.fail(asBatchportError(error));
+      this.fail(asBatchportError(error));
     }
   }
 
@@ -193,29 +256,36 @@ class InferExchange implements Reply, BodyReceiver {
     try {
       headerLength = parseInferenceHeaderLength(this.#headers.inferenceHeaderLengths, body.length);
     } catch (error) {
-      this.#inference.fail(asBatchportError(error));
+      this.fail(asBatchportError(error));
       return;
     }
     this.#inference.submit(body, headerLength);
   }
 
-  /** Answers while the body has not been read to its end. `close`: the rest of it is not worth reading. */
-  refuse(error: BatchportError, close: boolean): void {
-    if (close) this.#response.shouldKeepAlive = false;
-    else this.#request.resume();
+  fail(error: BatchportError): void {
     this.#inference.fail(error);
-    if (close) this.#response.once('finish', () => this.#request.socket.destroySoon());
   }
 
   sendResult(result: EncodedResponse): void {
-    this.#connection.delete(this.#inference);
+    const response = this.#response;
+    if (this.#server.draining) response.shouldKeepAlive = false;
     const { acceptEncoding } = this.#headers;
-    sendResult(this.#response, result, acceptEncoding === '' ? undefined : answerEncoding(acceptEncoding));
+    const encoding = acceptEncoding === '' ? undefined : answerEncoding(acceptEncoding);
+    const sending = sendResult(response, result, encoding);
+    if (sending === undefined) this.#sent(result.body.length);
+    else void sending.then(() => this.#sent(result.body.length));
+  }
+
+  #sent(bytes: number): void {
+    this.#connection.delete(this.#inference);
+    this.#connection.hold(this.#response, bytes, this.#server.budget);
   }
 
   sendError(error: BatchportError): void {
+    this.#server.noteBug(error);
+    if (this.#server.draining) this.#response.shouldKeepAlive = false;
+    sendError(this.#response, error);
     this.#connection.delete(this.#inference);
-    sendError(this.#response, error, !this.#response.shouldKeepAlive);
   }
 }
 
@@ -230,8 +300,20 @@ const CLIENT_ERRORS: Record<string, [number, string, string]> = {
 
 /** Answers what is not HTTP, or comes too slowly, and closes. */
 function refuseConnection(error: NodeJS.ErrnoException, socket: Socket): void {
+  const connection = Connection.of(socket);
+  if (connection.lingering) return;
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
+    return;
+  }
+  if (connection.reading !== undefined && !connection.reading.ended) {
+    connection.reading.malformed();
+    return;
+  }
+  if (connection.answering) {
+    // An answer to what is no request would be taken for that of a request before it. If the client left in the middle of it, it waits for none.
+    if (error.code === 'HPE_INVALID_EOF_STATE') socket.destroy();
+    else connection.closeAfterAnswers();
     return;
   }
   const [status, phrase, message] = CLIENT_ERRORS[error.code ?? ''] ?? [
@@ -239,8 +321,15 @@ function refuseConnection(error: NodeJS.ErrnoException, socket: Socket): void {
     'Bad Request',
     'The request is not valid HTTP.',
   ];
-  const body = JSON.stringify({ error: message, code: status === 408 ? 'REQUEST_TIMEOUT' : 'BAD_REQUEST' });
+  socket.write(rawAnswer(status, phrase, { error: message, code: status === 408 ? 'REQUEST_TIMEOUT' : 'BAD_REQUEST' }));
+  connection.linger();
+}
+
+/** CONNECT: nothing is tunnelled. */
+function refuseTunnel(_request: IncomingMessage, socket: Duplex): void {
+  socket.on('error', () => socket.destroy());
+  const message = 'Method Not Allowed; this server is no proxy.';
   socket.end(
-    `HTTP/1.1 ${status} ${phrase}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    rawAnswer(405, 'Method Not Allowed', { error: message, code: 'METHOD_NOT_ALLOWED' }, ['Allow: GET, HEAD, POST']),
   );
 }

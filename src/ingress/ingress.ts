@@ -9,6 +9,7 @@ import { Socket } from 'node:net';
 import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
 import type { FromIngress, ToIngress } from '../protocol/control.ts';
+import type { SendMessage } from '../system/child.ts';
 import { openProcessFd } from '../system/memory.ts';
 import { Documents } from './documents.ts';
 import { HttpServer } from './http-server.ts';
@@ -23,12 +24,12 @@ type Init = Extract<ToIngress, { type: 'init' }>;
 
 export class IngressProcess {
   readonly #log: Logger;
-  readonly #send: (message: FromIngress) => void;
+  readonly #send: SendMessage<FromIngress>;
   readonly #models: ModelTable;
   readonly #documents: Documents;
   readonly #http: HttpServer;
 
-  constructor(init: Init, send: (message: FromIngress) => void) {
+  constructor(init: Init, send: SendMessage<FromIngress>) {
     this.#send = send;
     this.#log = createLogger('ingress', init.settings.logLevel as LogLevel, { slot: init.slot });
     const bellFds = init.bellFds.map((fd) => openProcessFd(init.supervisorPid, fd));
@@ -83,14 +84,13 @@ export class IngressProcess {
     const until = Date.now() + timeoutMs;
     const check = setInterval(() => {
       this.#models.poll();
-      const unanswered = this.#models.inFlight;
+      const unanswered = Math.max(this.#models.inFlight, this.#http.busyConnections());
       if (unanswered > 0 && Date.now() < until) return;
       clearInterval(check);
       if (unanswered > 0) this.#log.error({ unanswered }, 'requests were cut at the end of the drain time');
       this.#http.destroyConnections();
-      this.#send({ type: 'drained', unanswered });
       flushLogs(this.#log);
-      setImmediate(() => process.exit(0));
+      this.#send({ type: 'drained', unanswered }, () => process.exit(0));
     }, DRAIN_CHECK_MS);
   }
 }

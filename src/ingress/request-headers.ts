@@ -4,31 +4,40 @@
 import { BatchportError } from '../config/errors.ts';
 
 export interface RequestHeaders {
-  /** -1 when there is none: the body, if any, is chunked. */
+  /** -1 when there is none, Infinity when it cannot be told. */
   contentLength: number;
+  chunked: boolean;
   contentEncoding: string;
   acceptEncoding: string;
   /** The client waits to be told that it may send the body. */
   expectsContinue: boolean;
   /** Every value of Inference-Header-Content-Length. */
   inferenceHeaderLengths: string[];
+  hosts: number;
+  /** What is wrong with them by themselves. */
+  fault: BatchportError | undefined;
 }
 
-/** @throws BAD_REQUEST for a repeated Content-Encoding. */
 export function readHeaders(raw: readonly string[]): RequestHeaders {
   const headers: RequestHeaders = {
     contentLength: -1,
+    chunked: false,
     contentEncoding: '',
     acceptEncoding: '',
     expectsContinue: false,
     inferenceHeaderLengths: NONE,
+    hosts: 0,
+    fault: undefined,
   };
   for (let n = 0; n + 1 < raw.length; n += 2) {
     const name = raw[n]!;
     // Lengths first: most headers are none of these.
     switch (name.length) {
+      case 4:
+        if (equals(name, 'host')) headers.hosts++;
+        break;
       case 6:
-        if (equals(name, 'expect')) headers.expectsContinue = true;
+        if (equals(name, 'expect')) headers.expectsContinue = equals(raw[n + 1]!, '100-continue');
         break;
       case 14:
         if (equals(name, 'content-length')) headers.contentLength = Number(raw[n + 1]);
@@ -39,8 +48,18 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
       case 16:
         if (equals(name, 'content-encoding')) {
           if (headers.contentEncoding !== '')
-            throw new BatchportError('UNSUPPORTED_ENCODING', 'Only one Content-Encoding is supported.');
+            headers.fault = new BatchportError('UNSUPPORTED_ENCODING', 'Only one Content-Encoding is supported.');
           headers.contentEncoding = raw[n + 1]!;
+        }
+        break;
+      case 17:
+        if (equals(name, 'transfer-encoding')) {
+          headers.chunked = true;
+          if (!equals(raw[n + 1]!, 'chunked')) {
+            // Where the body ends cannot be told.
+            headers.contentLength = Number.POSITIVE_INFINITY;
+            headers.fault = new BatchportError('NOT_SUPPORTED', 'The only Transfer-Encoding supported is chunked.');
+          }
         }
         break;
       case 31:

@@ -6,6 +6,9 @@ import { dieWithParent, setProcessName } from './process.ts';
 /** Environment variable by which a child learns the pid of the supervisor that started it. */
 export const SUPERVISOR_PID_VARIABLE = 'BATCHPORT_SUPERVISOR_PID';
 
+/** `sent` is called once the message is in the channel, or the channel is gone: whoever ends the process after a message waits for it. */
+export type SendMessage<Out> = (message: Out, sent?: () => void) => void;
+
 /**
  * Runs a child process on the messages of its IPC channel. An error that nobody handles ends the process (exit code 1 by Node), as a bug should.
  *
@@ -13,7 +16,7 @@ export const SUPERVISOR_PID_VARIABLE = 'BATCHPORT_SUPERVISOR_PID';
  */
 export function runChild<In, Out extends object>(
   name: string,
-  handle: (message: In, send: (message: Out) => void) => void,
+  handle: (message: In, send: SendMessage<Out>) => void,
 ): void {
   dieWithParent(Number(process.env[SUPERVISOR_PID_VARIABLE]));
   setProcessName(name);
@@ -22,8 +25,9 @@ export function runChild<In, Out extends object>(
   // Signals from a terminal reach the whole group; the supervisor decides who stops when.
   process.on('SIGINT', () => {});
   process.on('SIGTERM', () => {});
-  const send = (message: Out): void => {
-    if (process.connected) process.send?.(message);
+  const send: SendMessage<Out> = (message, sent = () => {}) => {
+    if (process.connected) process.send?.(message, undefined, undefined, sent);
+    else sent();
   };
   process.on('message', (message) => handle(message as In, send));
   process.on('disconnect', () => process.exit(0));
