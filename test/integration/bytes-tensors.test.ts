@@ -8,6 +8,7 @@ import { encodeBytesTensor } from '../../src/tensor/bytes-tensor.ts';
 import {
   type Answer,
   assertRefused,
+  assertUnharmed,
   binaryBody,
   binaryRequest,
   infer,
@@ -207,3 +208,5 @@ test('a model that reads strings as numbers gets exactly the characters sent', a
   const words = new Map([...inputs, ['INPUT1', stringTensor(shape, new Array(16).fill('one'))]]);
   assertRefused(await infer(server.url, 'simple_string', jsonRequest(words)), 'MODEL_FAILED', /./);
 });
+
+test('no process of the server died on the way', () => assertUnharmed(server));

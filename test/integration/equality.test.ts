@@ -7,6 +7,7 @@ import { after, before, test } from 'node:test';
 import { datatypeInfo } from '../../src/tensor/datatype.ts';
 import {
   type Answer,
+  assertUnharmed,
   binaryRequest,
   type InferRequest,
   infer,
@@ -140,3 +141,5 @@ for (const name of ALONE) {
     }
   });
 }
+
+test('no process of the server died on the way', () => assertUnharmed(server));

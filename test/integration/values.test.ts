@@ -10,6 +10,7 @@ import { type Datatype, datatypeInfo } from '../../src/tensor/datatype.ts';
 import {
   type Answer,
   assertRefused,
+  assertUnharmed,
   binaryBody,
   binaryRequest,
   infer,
@@ -275,3 +276,5 @@ for (const datatype of EVERY_DATATYPE) {
     assert.deepEqual(Buffer.from(wireBytes(output)), Buffer.from(wireBytes(random1000)));
   });
 }
+
+test('no process of the server died on the way', () => assertUnharmed(server));

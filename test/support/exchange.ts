@@ -8,6 +8,7 @@ import { decodeBytesTensor } from '../../src/tensor/bytes-tensor.ts';
 import { type Datatype, datatypeInfo } from '../../src/tensor/datatype.ts';
 import { elementCount } from '../../src/tensor/shape.ts';
 import { RawConnection, requestBytes } from './raw.ts';
+import type { TestServer } from './server.ts';
 import { fromWire, type TensorMap, type TestTensor, tensor, wireBytes } from './tensor.ts';
 
 const ANSWER_LIMIT_MS = 60_000;
@@ -205,4 +206,11 @@ export function assertRefused(answer: Answer, code: ErrorCode, message: RegExp):
   const { error, ...rest } = JSON.parse(text) as { error: string };
   assert.deepEqual(rest, { code });
   assert.match(error, message);
+}
+
+/** Fails when a process of the server has died and been started again, or the server has stopped being ready. */
+export async function assertUnharmed(server: TestServer): Promise<void> {
+  const { processes } = await server.status();
+  for (const { role, pid, restarts } of processes) assert.equal(restarts, 0, `restarts of ${role} ${pid}`);
+  assert.equal((await get(server.url, '/v2/health/ready')).status, 200);
 }
