@@ -4,6 +4,7 @@
  * `sessionConfigEntries` is pure. The OrtSessionOptions are owned by `withSessionOptions` and gone when it returns.
  */
 import { BatchportError } from '../config/errors.ts';
+import { ortEnvironment } from './environment.ts';
 import { ortLibrary } from './library.ts';
 import { appendProvider, type ProviderRequest, providerSteps } from './provider.ts';
 
@@ -47,6 +48,8 @@ export function withSessionOptions<T>(options: LoadOptions, use: (sessionOptions
     );
   }
   const steps = providerSteps(options);
+  // Providers already log while they are appended, which needs an environment.
+  ortEnvironment();
   const { api, check, out } = ortLibrary();
   const sessionOptions = out((cell) => api.CreateSessionOptions(cell));
   try {

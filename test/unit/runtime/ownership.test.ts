@@ -8,9 +8,11 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { FUNCTIONS, type FunctionShape } from '../../../src/runtime/functions.ts';
 import { libraryDirectory, ortLibrary, readPointer } from '../../../src/runtime/library.ts';
-import { availableProviders, checkProvider } from '../../../src/runtime/provider.ts';
+import { OrtError } from '../../../src/runtime/ort-error.ts';
+import { appendProvider, availableProviders, providerSteps } from '../../../src/runtime/provider.ts';
 import { Runner } from '../../../src/runtime/runner.ts';
 import { type LoadOptions, Session } from '../../../src/runtime/session.ts';
+import { withSessionOptions } from '../../../src/runtime/session-options.ts';
 import { sampleInputs } from '../../support/fixture.ts';
 import { fixture } from '../../support/models.ts';
 import { Random } from '../../support/random.ts';
@@ -179,12 +181,21 @@ test('failed runs and refused tensors give everything back', () => {
   });
 });
 
-test('a GPU provider that is refused gives everything back', (t) => {
-  if (existsSync(path.join(libraryDirectory(), 'libonnxruntime_providers_cuda.so'))) {
-    t.skip('the CUDA provider is installed');
-    return;
-  }
-  assertAllGivenBack(() => {
-    assert.throws(() => checkProvider('cuda'));
+for (const provider of ['cuda', 'tensorrt'] as const) {
+  test(`${provider}'s options are taken by ONNX Runtime, which then misses the library, and everything is given back`, (t) => {
+    if (existsSync(path.join(libraryDirectory(), 'libonnxruntime_providers_shared.so'))) {
+      t.skip('the GPU providers are installed');
+      return;
+    }
+    for (const step of providerSteps({ provider, deviceId: 0, arenaMaxBytes: 2 ** 30 })) {
+      assertAllGivenBack(() => {
+        withSessionOptions(CPU, (sessionOptions) => {
+          assert.throws(
+            () => appendProvider(sessionOptions, step),
+            (error) => error instanceof OrtError && /libonnxruntime_providers_shared\.so/.test(error.message),
+          );
+        });
+      });
+    }
   });
-});
+}
