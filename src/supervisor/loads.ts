@@ -5,9 +5,11 @@
  * Bound: one entry per (version, device). An entry of a device that died is settled as `died` and queued anew when the device is back.
  */
 import type { Logger } from '../config/log.ts';
+import type { Batching } from '../protocol/control.ts';
 import type { BatchingCache } from './batching-cache.ts';
 import type { DeviceChild, LoadOutcome } from './device-child.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
+import type { WeightLock, WeightLockStatus } from './weight-lock.ts';
 
 interface Load {
   readonly device: DeviceChild;
@@ -27,19 +29,28 @@ export class Loads {
   readonly #deaths = new Map<Placement, number>();
   #current: Load | undefined;
   #stopped = false;
+  readonly #stop = new AbortController();
+  readonly #lock: WeightLock;
 
-  constructor(versions: readonly ServedVersion[], batchingCache: BatchingCache, log: Logger, onChange: () => void) {
+  constructor(
+    versions: readonly ServedVersion[],
+    batchingCache: BatchingCache,
+    lock: WeightLock,
+    log: Logger,
+    onChange: () => void,
+  ) {
     this.#batchingCache = batchingCache;
+    this.#lock = lock;
     this.#versions = versions;
     this.#log = log;
     this.#onChange = onChange;
   }
 
-  /** What is being loaded, and how much waits. */
-  get now(): { loading: { model: string; device: string } | undefined; waiting: number } {
+  /** What is being loaded, how much waits, and who on this host may load. */
+  get now(): { loading: { model: string; device: string } | null; waiting: number; weight_lock: WeightLockStatus } {
     const current = this.#current;
-    const loading = current === undefined ? undefined : { model: current.version.key, device: current.device.name };
-    return { loading, waiting: this.#queue.length };
+    const loading = current === undefined ? null : { model: current.version.key, device: current.device.name };
+    return { loading, waiting: this.#queue.length, weight_lock: this.#lock.status() };
   }
 
   /** Queues everything that a device has to serve. */
@@ -55,6 +66,7 @@ export class Loads {
 
   stop(): void {
     this.#stopped = true;
+    this.#stop.abort();
     this.#queue.length = 0;
   }
 
@@ -76,13 +88,27 @@ export class Loads {
     const known =
       version.batching ??
       (version.config.maxBatchSize === undefined ? this.#batchingCache.get(version.path) : undefined);
-    const outcome = await device.load(version, known);
+    const outcome = await this.#loadAlone(device, version, known);
     if (this.#stopped) return;
     if (outcome.kind === 'loaded') await this.#serve(device, version, placement, outcome);
     else if (outcome.kind === 'failed') this.#failed(device, version, placement, outcome.message);
     else this.#died(device, version, placement);
     if (device.available && device.settled) device.process.ready();
     this.#onChange();
+  }
+
+  /** Loads while nobody else on the host does. */
+  async #loadAlone(device: DeviceChild, version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
+    try {
+      await this.#lock.acquire(version.key, this.#stop.signal);
+    } catch {
+      return { kind: 'died' }; // stopped meanwhile
+    }
+    try {
+      return device.available ? await device.load(version, known) : { kind: 'died' };
+    } finally {
+      this.#lock.release();
+    }
   }
 
   async #serve(

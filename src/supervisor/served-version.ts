@@ -126,6 +126,11 @@ export class ServedVersion {
     }
   }
 
+  /** Whether no device will serve it any more: nothing may be left waiting for it. */
+  get abandoned(): boolean {
+    return this.placements.every(({ state }) => state === 'failed');
+  }
+
   /** Whether another device than this one serves it, or may soon. */
   comingElsewhere(placement: Placement): boolean {
     return this.placements.some((other) => other !== placement && other.state !== 'failed');

@@ -27,6 +27,7 @@ import { RuntimeFile } from './runtime-file.ts';
 import { ServedVersion } from './served-version.ts';
 import { metricsSnapshot, statusDocument } from './status.ts';
 import { Upkeep } from './upkeep.ts';
+import { WeightLock } from './weight-lock.ts';
 
 /** How long children have to end after they were asked, before they are killed. */
 const STOP_GRACE_MS = 5000;
@@ -59,6 +60,7 @@ export class Supervisor {
   readonly #listeners: { http: Listener; metrics: Listener };
   readonly #pipes: Pipe[] = [];
   readonly #loads: Loads;
+  readonly #weightLock: WeightLock;
   readonly #upkeep: Upkeep;
   readonly #admin: AdminServer;
   readonly #runtimeFile: RuntimeFile;
@@ -109,7 +111,10 @@ export class Supervisor {
       }
     }
     this.readiness = new Readiness(this.versions, settings.strictReadiness);
-    this.#loads = new Loads(this.versions, new BatchingCache(settings.cacheDir, log), log, () => this.changed());
+    this.#weightLock = new WeightLock(log);
+    this.#loads = new Loads(this.versions, new BatchingCache(settings.cacheDir, log), this.#weightLock, log, () =>
+      this.changed(),
+    );
     devices.forEach((device, n) => {
       const instancesMax = this.versions.reduce(
         (sum, { placements }) => sum + (placements.find(({ device: name }) => name === names[n])?.slots.length ?? 0),
@@ -232,6 +237,8 @@ export class Supervisor {
   async #drain(): Promise<void> {
     const timeoutMs = this.settings.drainTimeoutS * 1000;
     const cut = await Promise.all(this.ingresses.map((child) => child.drain(timeoutMs, STOP_GRACE_MS)));
+    // Nobody accepts any more: new clients are refused instead of left waiting.
+    this.#listeners.http.close();
     await Promise.all(this.devices.map((child) => child.stop(STOP_GRACE_MS)));
     const unanswered = cut.reduce((sum, requests) => sum + requests, 0);
     await this.#stopEverything(unanswered > 0 ? exitCode('DRAIN_CUT') : exitCode('OK'));
@@ -254,6 +261,7 @@ export class Supervisor {
       closeSync(readFd);
       closeSync(writeFd);
     }
+    this.#weightLock.close();
     this.#runtimeFile.remove();
     this.log.info({ code, version: PACKAGE_VERSION }, 'stopped');
     flushLogs(this.log);

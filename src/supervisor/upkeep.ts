@@ -2,7 +2,8 @@
  * What the supervisor does at intervals: looks after the queues (a wake-up lost with a process), scales instances, gives unused shared memory back.
  */
 import type { Logger } from '../config/log.ts';
-import { census, executingSinceUs, nudge } from '../queue/reclaim.ts';
+import { census, executingSinceUs, failQueued, nudge } from '../queue/reclaim.ts';
+import { STATUS_WORKER_LOST } from '../queue/result.ts';
 import { decide, initialScaler, type ScalerState } from '../scheduler/instance-scaler.ts';
 import type { DeviceChild } from './device-child.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
@@ -43,6 +44,8 @@ export class Upkeep {
     for (const version of this.#versions) {
       const { segment, bells } = version;
       if (segment === undefined || bells === undefined) continue;
+      // At every tick: requests may still come in until every ingress has heard of it.
+      if (version.abandoned) failQueued(segment, bells, STATUS_WORKER_LOST);
       nudge(segment, bells);
       if (this.#scaling && version.config.instances.max > version.config.instances.min) this.#scale(version);
       if (this.#ticks % TRIM_TICKS === 0) segment.trim(bells);

@@ -1,0 +1,128 @@
+/**
+ * The weight lock: whoever reads a model's weights on this host holds it, so that one does at a time, of all devices of this server and of every other
+ * batchport on the host. What a restart stampede costs is bounded by it.
+ *
+ * A kernel lock (flock) on one file: gone with the process that held it, never taken from a live one, nothing stale to clean up. The supervisor holds it while one
+ * of its devices loads; if the supervisor dies, so does the load. Where no lock file can be had, loads of this server still come one after the other
+ * (loads.ts), and the log says so.
+ */
+import { closeSync, constants as fs, fstatSync, openSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Logger } from '../config/log.ts';
+import { lock, unlock } from '../system/flock.ts';
+
+const FILE_NAME = 'batchport-weights.lock';
+/** Everybody on the host has to find the same file. */
+const DIRECTORIES = ['/run/lock', '/var/lock', tmpdir()] as const;
+
+export interface WeightLockStatus {
+  readonly file: string | null;
+  readonly state: 'free' | 'waiting' | 'holding';
+  readonly for_s: number;
+  /** What is loaded, or waits to be. */
+  readonly model: string | null;
+  /** Process that holds it while we wait. */
+  readonly holder_pid: number | null;
+}
+
+export class WeightLock {
+  readonly #log: Logger;
+  readonly #fd: number | undefined;
+  readonly #file: string | undefined;
+  #state: WeightLockStatus['state'] = 'free';
+  #sinceMs = 0;
+  #model: string | undefined;
+
+  constructor(log: Logger, directories: readonly string[] = DIRECTORIES) {
+    this.#log = log;
+    for (const directory of directories) {
+      const file = join(directory, FILE_NAME);
+      this.#fd = openShared(file);
+      if (this.#fd === undefined) continue;
+      this.#file = file;
+      return;
+    }
+    log.warn(
+      { directories },
+      'no lock file for weights can be opened: other servers on this host may load at the same time',
+    );
+  }
+
+  /**
+   * Waits until nobody else on the host loads weights.
+   *
+   * @param signal ends the wait; its reason is thrown.
+   */
+  async acquire(model: string, signal: AbortSignal): Promise<void> {
+    this.#move('waiting', model);
+    if (this.#fd !== undefined) {
+      const onWait = (): void => this.#log.info({ model, holderPid: this.#holder() }, 'waiting for the weight lock');
+      try {
+        await lock(this.#fd, 'exclusive', { signal, onWait });
+      } catch (error) {
+        this.#move('free', undefined);
+        throw error;
+      }
+    }
+    this.#move('holding', model);
+  }
+
+  release(): void {
+    if (this.#state !== 'holding') return;
+    if (this.#fd !== undefined) unlock(this.#fd);
+    this.#move('free', undefined);
+  }
+
+  /** Gives the file back. A lock still held goes with it. */
+  close(): void {
+    if (this.#fd !== undefined) closeSync(this.#fd);
+  }
+
+  status(): WeightLockStatus {
+    return {
+      file: this.#file ?? null,
+      state: this.#state,
+      for_s: this.#state === 'free' ? 0 : Math.round((performance.now() - this.#sinceMs) / 100) / 10,
+      model: this.#model ?? null,
+      holder_pid: this.#state === 'waiting' ? (this.#holder() ?? null) : null,
+    };
+  }
+
+  #move(state: WeightLockStatus['state'], model: string | undefined): void {
+    this.#state = state;
+    this.#model = model;
+    this.#sinceMs = performance.now();
+  }
+
+  /** The process that holds the lock, as the kernel tells it. */
+  #holder(): number | undefined {
+    if (this.#fd === undefined) return undefined;
+    try {
+      const inode = fstatSync(this.#fd).ino;
+      const line = readFileSync('/proc/locks', 'utf8')
+        .split('\n')
+        .find((text) => text.includes(' FLOCK ') && !text.includes('->') && text.includes(`:${inode} `));
+      const pid = line?.split(/\s+/)[4];
+      return pid === undefined ? undefined : Number(pid);
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+/** Opens the file, making it where it is not there yet. flock needs no more than the right to read. */
+function openShared(file: string): number | undefined {
+  const common = fs.O_RDONLY | fs.O_NOFOLLOW;
+  for (const flags of [common, common | fs.O_CREAT, common]) {
+    try {
+      const fd = openSync(file, flags, 0o644);
+      if (fstatSync(fd).isFile()) return fd;
+      closeSync(fd);
+      return undefined;
+    } catch (error) {
+      if (!['ENOENT', 'EEXIST'].includes((error as NodeJS.ErrnoException).code ?? '')) return undefined;
+    }
+  }
+  return undefined;
+}
