@@ -3,6 +3,7 @@
  * queue end. Maps, never plain objects: a model may be called `__proto__`.
  */
 import { BatchportError } from '../config/errors.ts';
+import { isVersionName } from '../config/version-name.ts';
 import type { ServedModel } from '../protocol/control.ts';
 import { quoteName } from '../protocol/model-interface.ts';
 import { Serving } from './served-model.ts';
@@ -77,10 +78,10 @@ export class ModelTable {
     if (version !== undefined) {
       const entry = versions.get(version);
       if (entry !== undefined) return entry;
-      if (!/^[0-9]{1,16}$/.test(version)) {
+      if (!isVersionName(version)) {
         throw new BatchportError(
           'BAD_URL',
-          `${quoteName(version)} is not a model version; versions are whole numbers such as 1.`,
+          `${quoteName(version)} is not a model version; versions are positive whole numbers without leading zeros, such as 1.`,
         );
       }
       throw new BatchportError('MODEL_NOT_FOUND', `Model ${quoteName(name)} has no version ${quoteName(version)}.`);
