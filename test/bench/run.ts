@@ -1,0 +1,105 @@
+/**
+ * `npm run bench`: runs the benchmarks and says which targets are met.
+ *
+ *     node --expose-gc dist/test/bench/run.js                       all of them, about four minutes
+ *     node --expose-gc dist/test/bench/run.js http-binary start     some
+ *       --quick           the smallest size, which shows only that they work
+ *       --rounds N        more rounds than 5
+ *       --load KIND       auto (wrk where it is installed), wrk or builtin
+ *       --json FILE       writes the values of every round
+ *
+ * A target that is not met is a result, not a failure. Exit code: 0 all ran, 1 one broke, 2 wrong arguments.
+ */
+import fs from 'node:fs';
+import { parseArgs } from 'node:util';
+import { type Benchmark, CleanUps, type Measurement, type Size } from './benchmark.ts';
+import { COMPUTE_BOUND } from './compute-bound.ts';
+import { HTTP_BINARY } from './http-binary.ts';
+import { HTTP_JSON } from './http-json.ts';
+import { IDLE_MEMORY } from './idle-memory.ts';
+import { LOAD_KINDS, type LoadKind, loadGenerator } from './load.ts';
+import { thisMachine } from './machine.ts';
+import { document, heading, type RunFacts, table, verdicts } from './report.ts';
+import { START } from './start.ts';
+
+const BENCHMARKS: readonly Benchmark[] = [HTTP_BINARY, HTTP_JSON, COMPUTE_BOUND, IDLE_MEMORY, START];
+
+const FULL: Size = { quick: false, rounds: 5, roundS: 3, warmUpS: 2 };
+const QUICK: Size = { quick: true, rounds: 1, roundS: 0.3, warmUpS: 0 };
+const ROUNDS_MAX = 1000;
+
+interface Options {
+  readonly benchmarks: readonly Benchmark[];
+  readonly size: Size;
+  readonly load: LoadKind;
+  readonly json: string | undefined;
+}
+
+/** @throws Error for arguments that make no sense. */
+function readOptions(): Options {
+  const { values, positionals } = parseArgs({
+    options: {
+      quick: { type: 'boolean', default: false },
+      rounds: { type: 'string' },
+      load: { type: 'string', default: 'auto' },
+      json: { type: 'string' },
+    },
+    allowPositionals: true,
+  });
+  const size = values.quick ? QUICK : FULL;
+  const rounds = values.rounds === undefined ? size.rounds : Number(values.rounds);
+  if (!(Number.isInteger(rounds) && rounds >= 1 && rounds <= ROUNDS_MAX)) {
+    throw new Error(`--rounds must be a whole number from 1 to ${ROUNDS_MAX}, not ${values.rounds}`);
+  }
+  const load = LOAD_KINDS.find((kind) => kind === values.load);
+  if (load === undefined) throw new Error(`--load must be one of ${LOAD_KINDS.join(', ')}, not ${values.load}`);
+  const unknown = positionals.filter((name) => !BENCHMARKS.some((benchmark) => benchmark.name === name));
+  if (unknown.length > 0) {
+    throw new Error(`no benchmark ${unknown.join(', ')}; there are ${BENCHMARKS.map(({ name }) => name).join(', ')}`);
+  }
+  const chosen = BENCHMARKS.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
+  return { benchmarks: chosen, size: { ...size, rounds }, load, json: values.json };
+}
+
+async function runAll({ benchmarks, size, load: kind, json }: Options): Promise<void> {
+  const overall = new CleanUps();
+  const measurements: Measurement[] = [];
+  try {
+    const load = loadGenerator(kind, overall);
+    const { quick, rounds, roundS } = size;
+    const facts: RunFacts = { machine: thisMachine(), quick, rounds, roundS, load: load.name };
+    console.log(heading(facts));
+    for (const benchmark of benchmarks) {
+      const cleanUp = new CleanUps();
+      console.log(`\n${benchmark.name}: ${benchmark.about}`);
+      try {
+        const own = await benchmark.run({ size, load, cleanUp });
+        console.log(table(own));
+        measurements.push(...own);
+      } finally {
+        await cleanUp.run();
+      }
+    }
+    const judgement = verdicts(measurements);
+    if (judgement !== '') console.log(`\n${judgement}`);
+    if (json !== undefined) fs.writeFileSync(json, `${JSON.stringify(document(facts, measurements), null, 2)}\n`);
+  } finally {
+    await overall.run();
+  }
+}
+
+let options: Options | undefined;
+try {
+  options = readOptions();
+} catch (error) {
+  console.error((error as Error).message);
+  process.exitCode = 2;
+}
+if (options !== undefined) {
+  try {
+    await runAll(options);
+  } catch (error) {
+    console.error(error);
+    process.exitCode = 1;
+  }
+}
