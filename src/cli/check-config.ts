@@ -77,7 +77,7 @@ function counted(count: number, what: string): string {
 
 async function checkDevices({ devices, origins }: ServerSettings, { problems }: Findings): Promise<void> {
   // Imported here: what knows devices brings ONNX Runtime with it.
-  const { parseDeviceName } = await import('../device/device-name.ts');
+  const { parseDeviceName } = await import('../runtime/device-name.ts');
   for (const device of devices) {
     try {
       parseDeviceName(device);

@@ -8,9 +8,9 @@ import { Piscina } from 'piscina';
 import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
 import type { FromDevice, ModelKey, ToDevice } from '../protocol/control.ts';
+import { checkAvailable, parseDeviceName } from '../runtime/device-name.ts';
 import { setAffinity } from '../system/affinity.ts';
 import { openProcessFd } from '../system/memory.ts';
-import { checkAvailable, parseDeviceName } from './device-name.ts';
 import type { InstanceTask } from './instance.ts';
 import type { LoadResult, LoadTask } from './loader.ts';
 
@@ -63,8 +63,8 @@ export class DeviceProcess {
   static start(init: Init, workers: URL, send: (message: FromDevice) => void): DeviceProcess | undefined {
     try {
       const device = parseDeviceName(init.device);
-      if (device.cores !== undefined) setAffinity(device.cores);
       checkAvailable(device);
+      if (device.cores !== undefined) setAffinity(device.cores);
     } catch (error) {
       send({ type: 'refused', message: (error as Error).message });
       return undefined;

@@ -3,9 +3,9 @@
  * loaded again.
  */
 import type { Logger } from '../config/log.ts';
-import { childEnvironment, type Device } from '../device/device-name.ts';
 import type { Batching, FromDevice, LoadOrder, ToDevice } from '../protocol/control.ts';
 import { reclaimInstance, stopInstance } from '../queue/reclaim.ts';
+import { childEnvironment, type Device } from '../runtime/device-name.ts';
 import { availableCpu } from '../system/cpu.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 import { ChildProcess, describeExit, type ExitRecord } from './child-process.ts';
@@ -164,8 +164,8 @@ export class DeviceChild {
     const share = Math.floor(availableCpu().threads / this.#options.deviceCount / config.instances.max);
     return {
       provider: this.device.kind,
-      // A CUDA device is the only one its process sees, see childEnvironment().
-      deviceId: this.device.kind === 'webgpu' ? this.device.index : 0,
+      // The device is the only one of its kind that its process sees, see childEnvironment().
+      deviceId: 0,
       intraOpThreads: intraOpThreads ?? Math.max(1, Math.min(cores, share)),
       graphOptimization,
       sessionConfig: session,

@@ -8,9 +8,9 @@ import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { BatchportError } from '../config/errors.ts';
 import { nearestName } from '../config/nearest.ts';
-import { canLoadLibrary, NO_TELEMETRY } from '../runtime/library.ts';
-import { checkProvider, PROVIDERS, type ProviderName } from '../runtime/provider.ts';
 import { formatCoreSet, getAffinity, parseCoreSet } from '../system/affinity.ts';
+import { canLoadLibrary, NO_TELEMETRY } from './library.ts';
+import { checkProvider, PROVIDERS, type ProviderName } from './provider.ts';
 
 export interface Device {
   /** Also the name of the execution provider. */

@@ -10,7 +10,7 @@ import {
   type DeviceProbe,
   findVulkanDrivers,
   parseDeviceName,
-} from '../../../src/device/device-name.ts';
+} from '../../../src/runtime/device-name.ts';
 
 const refusal =
   (code: string, ...patterns: RegExp[]) =>
