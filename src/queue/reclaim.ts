@@ -152,9 +152,10 @@ export function reclaimInstance(
     i32[descriptor + SLAB_RESULT_BLOCKS] = 0;
     i32[descriptor + SLAB_RESULT_SCATTERED] = 0;
     const rows = claimedRows(segment, slab);
+    // Whether or not the dead one got as far as the end marker: nobody is to join a batch that may be what killed it.
+    closeClaims(segment, slab, Atomics.load(i32, segment.slabGenerations + slab));
     // Deaths while sealing count as well: a slab that kills whoever looks at it must not do so for ever.
     if (i32[descriptor + SLAB_ATTEMPTS]! >= TAKEOVERS_MAX) {
-      closeClaims(segment, slab, Atomics.load(i32, segment.slabGenerations + slab));
       settleAll(segment, slab, STATUS_WORKER_LOST);
       Atomics.store(i32, index, slabMoved(word, SLAB_DONE, 0));
       freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
@@ -163,7 +164,6 @@ export function reclaimInstance(
       i32[descriptor + SLAB_ATTEMPTS]!++;
       // What the dead one had settled points to results that were just given back.
       settleAll(segment, slab, STATUS_OK);
-      // Whether or not the dead one got as far as the end marker: the next sealer puts it, or finds it.
       Atomics.store(i32, index, slabMoved(word, SLAB_OPEN, 0));
       requeuedRows += rows;
     }

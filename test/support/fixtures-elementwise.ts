@@ -46,6 +46,7 @@ const identities: Fixture[] = [
   ...EVERY_DATATYPE.map((datatype) => identity(rowsOf(datatype), `${datatype} identity of rows`, datatype, ['N', 4])),
   identity('rows', 'FP32 identity of rows', 'FP32', ['N', 4]),
   identity('dynamic', 'identity of rows of any length', 'FP32', ['N', 'T']),
+  identity('bytes_column', 'BYTES identity, one element a row', 'BYTES', ['N', 1]),
   identity('idB', 'BYTES identity, both dimensions variable', 'BYTES', ['N', 'var'], new Map([['INPUT0', 'OUTPUT0']])),
   identity(
     'odd_names',
