@@ -4,6 +4,8 @@
  * A batch that fails is run again in halves, down to single requests, so that a request whose own data makes the model fail (or is too large for
  * the memory there is) never harms the others in its batch. Halves are ranges of rows of the same slab: nothing is copied for it.
  *
+ * Where memory has run out, batches are run in parts that fit from then on (batch-cap.ts).
+ *
  * Owner: the instance thread. Values made for a run are released before it returns, on every path. Bound: at most 2 × claims − 1 runs a batch.
  */
 import type { InstanceCounters } from '../metrics/counters.ts';
@@ -19,6 +21,7 @@ import {
 import type { Segment } from '../queue/segment.ts';
 import { OrtError } from '../runtime/ort-error.ts';
 import type { Runner, TensorValue } from '../runtime/runner.ts';
+import { type BatchCap, NO_CAP, noteOutOfMemory, noteRun } from '../scheduler/batch-cap.ts';
 import { nowUs } from '../system/clock.ts';
 import { BYTES_LENGTH_BYTES, bytesElementLength, skipBytesElements } from '../tensor/bytes-tensor.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
@@ -54,6 +57,7 @@ export class BatchRunner {
   readonly #outputs: (TensorValue | undefined)[] = [];
   /** False once the model has given an output another shape than its signature promised: from then on nothing is bound. */
   #bindable = true;
+  #cap: BatchCap = NO_CAP;
 
   constructor(
     runner: Runner,
@@ -77,9 +81,19 @@ export class BatchRunner {
       return;
     }
     this.#consumer.running(batch);
-    const started = nowUs();
-    this.#runClaims(batch, 0, batch.claims);
-    this.#counters.batch(batch.rows, nowUs() - started);
+    for (let from = 0; from < batch.claims; ) {
+      const to = this.#fitting(batch, from);
+      this.#runClaims(batch, from, to);
+      from = to;
+    }
+  }
+
+  /** End of the claims from `from` on that may run as one: all of them, unless memory has set a cap. */
+  #fitting(batch: Batch, from: number): number {
+    const first = batch.firstRow[from]!;
+    let to = from + 1;
+    while (to < batch.claims && batch.firstRow[to]! + batch.claimRows[to]! - first <= this.#cap.rows) to++;
+    return to;
   }
 
   #allExpired(batch: Batch): boolean {
@@ -100,7 +114,10 @@ export class BatchRunner {
     } catch (error) {
       if (!(error instanceof OrtError) && !(error instanceof RangeFault)) throw error;
       const memory = error instanceof OrtError && isOutOfMemory(error);
-      if (memory) this.#counters.outOfMemory();
+      if (memory) {
+        this.#counters.outOfMemory();
+        this.#cap = noteOutOfMemory(this.#cap, rowsOf(batch, from, to), nowUs() / 1000);
+      }
       let wanted = 0;
       for (let claim = from; claim < to; claim++) wanted += batch.wanted[claim]!;
       if (wanted <= 1) {
@@ -120,8 +137,17 @@ export class BatchRunner {
   /** @returns offset of the result table, 0 when every output is bound in the slab. */
   #runRange(batch: Batch, from: number, to: number): number {
     const firstRow = batch.layout.whole ? 0 : batch.firstRow[from]!;
-    const rows = batch.layout.whole ? 1 : batch.firstRow[to - 1]! + batch.claimRows[to - 1]! - firstRow;
+    const rows = rowsOf(batch, from, to);
     if (rows === 0) return 0;
+    const started = nowUs();
+    const table = this.#runRows(batch, from, to, firstRow, rows);
+    const ended = nowUs();
+    this.#counters.batch(rows, ended - started);
+    this.#cap = noteRun(this.#cap, rows, ended / 1000);
+    return table;
+  }
+
+  #runRows(batch: Batch, from: number, to: number, firstRow: number, rows: number): number {
     const shapes = this.#shapesOf(batch.layout);
     try {
       this.#makeInputs(batch, shapes, from, to, firstRow, rows);
@@ -295,4 +321,9 @@ export class BatchRunner {
     }
     f64[at + rows] = position;
   }
+}
+
+/** Rows of the claims [from, to); a whole request counts as one. */
+function rowsOf(batch: Batch, from: number, to: number): number {
+  return batch.layout.whole ? 1 : batch.firstRow[to - 1]! + batch.claimRows[to - 1]! - batch.firstRow[from]!;
 }
