@@ -20,13 +20,12 @@ export class Connection {
 
   /** Only one body is read at a time, even when requests are pipelined. */
   reading: IncomingBody | undefined;
-  /** Whether a request has come. */
-  used = false;
+  /** The answer to the latest request, undefined as long as there was none. */
+  last: ServerResponse | undefined;
   readonly #socket: Socket;
   /** The usual one, and further ones when requests are pipelined. */
   #only: Inference | undefined;
   #more: Set<Inference> | undefined;
-  #closing = false;
   #lingering = false;
   readonly #openedMs = performance.now();
   /** Answers that the client has not taken yet, and where they are counted. */
@@ -65,19 +64,19 @@ export class Connection {
     const newMs = performance.now() - FIRST_REQUEST_MS;
     for (const connection of Connection.#all) {
       if (connection.busy || connection.#lingering) continue;
-      if (connection.used || connection.#openedMs < newMs) connection.#socket.destroy();
+      if (connection.last !== undefined || connection.#openedMs < newMs) connection.#socket.destroy();
     }
   }
 
   get busy(): boolean {
-    return this.answering || this.#socket.writableLength > 0;
+    return this.#answering || this.#socket.writableLength > 0;
   }
 
   get lingering(): boolean {
     return this.#lingering;
   }
 
-  get answering(): boolean {
+  get #answering(): boolean {
     return this.#only !== undefined || (this.#more !== undefined && this.#more.size > 0);
   }
 
@@ -93,12 +92,17 @@ export class Connection {
   delete(inference: Inference): void {
     if (this.#only === inference) this.#only = undefined;
     else this.#more?.delete(inference);
-    if (this.#closing && !this.answering) this.linger();
   }
 
-  /** Closes once the requests before have been answered. */
+  /** Whether every request has its answer, written to the end. */
+  get allAnswered(): boolean {
+    return this.last?.writableFinished ?? true;
+  }
+
+  /** Closes once all requests have been answered. */
   closeAfterAnswers(): void {
-    this.#closing = true;
+    if (this.last === undefined || this.allAnswered) this.linger();
+    else this.last.once('finish', () => this.linger());
   }
 
   /** Counts an answer as long as the client leaves it lying. To be called once it has been written. */
@@ -119,7 +123,7 @@ export class Connection {
   /** Neither side has moved a byte for the socket's timeout. Waiting for a model is no reason to close, everything else is. */
   timedOut(): void {
     const stuckReader = this.#socket.writableLength > 0;
-    const idle = this.used && !this.answering && (this.reading === undefined || this.reading.ended);
+    const idle = this.last !== undefined && !this.#answering && (this.reading === undefined || this.reading.ended);
     if (stuckReader || idle) this.#socket.destroy();
   }
 

@@ -115,7 +115,7 @@ export class HttpServer {
     const connection = Connection.of(request.socket);
     // What comes behind a request whose answer was the last one.
     if (connection.lingering) return;
-    connection.used = true;
+    connection.last = response;
     const headers = readHeaders(request.rawHeaders);
     try {
       if (this.#draining) response.shouldKeepAlive = false;
@@ -310,7 +310,7 @@ function refuseConnection(error: NodeJS.ErrnoException, socket: Socket): void {
     connection.reading.malformed();
     return;
   }
-  if (connection.answering) {
+  if (!connection.allAnswered) {
     // An answer to what is no request would be taken for that of a request before it. If the client left in the middle of it, it waits for none.
     if (error.code === 'HPE_INVALID_EOF_STATE') socket.destroy();
     else connection.closeAfterAnswers();

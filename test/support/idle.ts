@@ -1,0 +1,104 @@
+/**
+ * What must be true of a server once nothing is going on: no slab taken, no row queued, no descriptor more than before. Waits for it, with a limit, since
+ * clients' connections and abandoned rows take a moment to go.
+ */
+import assert from 'node:assert/strict';
+import { openFiles } from './process-table.ts';
+import type { ServerStatus, TestServer } from './server.ts';
+
+const LIMIT_MS = 20_000;
+const POLL_MS = 10;
+
+export interface ModelStatus {
+  readonly name: string;
+  readonly version: string;
+  readonly state: string;
+  readonly reason: string;
+  readonly queue: null | {
+    readonly rows_queued: number;
+    readonly rows_running: number;
+    readonly used_bytes: number;
+    readonly slabs: Readonly<Record<string, number>>;
+  };
+  readonly rows: number;
+  readonly rows_requeued: number;
+  readonly rows_lost: number;
+}
+
+export interface ChildStatus {
+  readonly role: string;
+  readonly pid: number;
+  readonly device: string | null;
+  readonly slot: number | null;
+  readonly state: string;
+  readonly epoch: number;
+  readonly restarts: number;
+  readonly rss_bytes: number;
+}
+
+export function modelsOf(status: ServerStatus): readonly ModelStatus[] {
+  return status.models as readonly ModelStatus[];
+}
+
+export function processesOf(status: ServerStatus): readonly ChildStatus[] {
+  return status.processes as unknown as readonly ChildStatus[];
+}
+
+/** Asks until the answer is no complaint any more. @throws Error with the last complaint. */
+export async function eventually(complaint: () => Promise<string | undefined>, limitMs = LIMIT_MS): Promise<void> {
+  const deadline = Date.now() + limitMs;
+  for (;;) {
+    const problem = await complaint();
+    if (problem === undefined) return;
+    if (Date.now() > deadline) assert.fail(`${problem}, still after ${limitMs} ms`);
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/** Waits until every queue is empty and all of its memory is free. */
+export function assertIdle(server: TestServer, limitMs = LIMIT_MS): Promise<void> {
+  return eventually(async () => {
+    const busy = modelsOf(await server.status()).filter(
+      ({ queue }) => queue !== null && (queue.used_bytes > 0 || taken(queue.slabs) > 0),
+    );
+    return busy.length === 0
+      ? undefined
+      : `queues in use: ${JSON.stringify(busy.map(({ name, queue }) => [name, queue]))}`;
+  }, limitMs);
+}
+
+function taken(slabs: Readonly<Record<string, number>>): number {
+  return Object.entries(slabs).reduce((sum, [state, count]) => sum + (state === 'free' ? 0 : count), 0);
+}
+
+/** Waits until every process of the server is there and at work. */
+export function assertAllAtWork(server: TestServer, limitMs = LIMIT_MS): Promise<void> {
+  return eventually(async () => {
+    const status = await server.status();
+    const absent = processesOf(status).filter(({ role, state }) => role !== 'supervisor' && state !== 'ready');
+    if (absent.length > 0) return `not at work: ${JSON.stringify(absent.map(({ role, state }) => [role, state]))}`;
+    const { ready, reason } = status.server as { ready: boolean; reason: string };
+    return ready ? undefined : `the server is not ready: ${reason}`;
+  }, limitMs);
+}
+
+/** Number of open descriptors of each process, by its role and place, so that a restarted process is compared with the one before it. */
+export type Descriptors = ReadonlyMap<string, number>;
+
+export async function countDescriptors(server: TestServer): Promise<Descriptors> {
+  const counts = new Map<string, number>();
+  for (const { role, pid, device, slot } of processesOf(await server.status())) {
+    counts.set(`${role} ${device ?? slot ?? ''}`, openFiles(pid).length);
+  }
+  return counts;
+}
+
+/** Waits until no process has more descriptors than before. */
+export function assertNoMoreDescriptors(server: TestServer, before: Descriptors): Promise<void> {
+  return eventually(async () => {
+    const more = [...(await countDescriptors(server))].filter(([place, count]) => count > (before.get(place) ?? 0));
+    return more.length === 0
+      ? undefined
+      : `more descriptors than ${JSON.stringify([...before])}: ${JSON.stringify(more)}`;
+  });
+}
