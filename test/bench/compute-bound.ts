@@ -11,7 +11,8 @@ import type { TestServer } from '../support/server.ts';
 import type { Benchmark } from './benchmark.ts';
 import { BenchChild } from './child.ts';
 import type { DirectJob, DirectReport } from './direct-loop.ts';
-import { oneRow, serve } from './served.ts';
+import { cpuUs } from './process-cost.ts';
+import { oneRow, processesOf, serve } from './served.ts';
 
 const CONNECTIONS = 64;
 const COLUMNS = 1024;
@@ -23,14 +24,19 @@ interface Round {
   /** Share of the time in which the instance was busy with a batch. */
   readonly busyRatio: number;
   readonly directRowsPerS: number;
+  /** Processor time for a row, µs, of the server's processes and of the loop. */
+  readonly ingressCpuUs: number;
+  readonly deviceCpuUs: number;
+  readonly directCpuUs: number;
 }
 
-async function counters(server: TestServer) {
+async function counters(server: TestServer, pids: ReadonlyMap<string, number>) {
   return {
+    ingressCpuUs: cpuUs(pids.get('ingress')!),
+    deviceCpuUs: cpuUs(pids.get('device')!),
     batches: await server.metric('batchport_batches_total'),
     rows: await server.metric('batchport_batch_rows_executed_total'),
     busyS: await server.metric('batchport_instance_busy_seconds_total'),
-    at: performance.now(),
   };
 }
 
@@ -46,17 +52,24 @@ export const COMPUTE_BOUND: Benchmark = {
     const direct = BenchChild.start<DirectJob, DirectReport>(cleanUp, 'direct-loop');
     const job = { modelPath: path.resolve(modelPath), intraOpThreads: THREADS };
 
+    const pids = await processesOf(server);
+
     const round = async (seconds: number): Promise<Round> => {
-      const before = await counters(server);
+      const before = await counters(server, pids);
       const { requests, seconds: took } = await load.run({ ...request, connections: CONNECTIONS, seconds });
-      const after = await counters(server);
-      const batchRows = (after.rows - before.rows) / (after.batches - before.batches);
-      const { rowsPerS } = await direct.ask({ ...job, batchRows, seconds });
+      const after = await counters(server, pids);
+      const rows = after.rows - before.rows;
+      const batchRows = rows / (after.batches - before.batches);
+      const directBefore = cpuUs(direct.pid);
+      const loop = await direct.ask({ ...job, batchRows, seconds });
       return {
         rowsPerS: requests / took,
         batchRows,
-        busyRatio: ((after.busyS - before.busyS) * 1000) / (after.at - before.at),
-        directRowsPerS: rowsPerS,
+        busyRatio: (after.busyS - before.busyS) / took,
+        directRowsPerS: loop.rows / loop.seconds,
+        ingressCpuUs: (after.ingressCpuUs - before.ingressCpuUs) / rows,
+        deviceCpuUs: (after.deviceCpuUs - before.deviceCpuUs) / rows,
+        directCpuUs: (cpuUs(direct.pid) - directBefore) / loop.rows,
       };
     };
 
@@ -74,6 +87,9 @@ export const COMPUTE_BOUND: Benchmark = {
       { name: 'mlp_big-c64.direct_rows_per_s', values: values(({ directRowsPerS }) => directRowsPerS) },
       { name: 'mlp_big-c64.batch_rows', values: values(({ batchRows }) => batchRows) },
       { name: 'mlp_big-c64.instance_busy_ratio', values: values(({ busyRatio }) => busyRatio) },
+      { name: 'mlp_big-c64.ingress_cpu_us', values: values(({ ingressCpuUs }) => ingressCpuUs) },
+      { name: 'mlp_big-c64.device_cpu_us', values: values(({ deviceCpuUs }) => deviceCpuUs) },
+      { name: 'mlp_big-c64.direct_cpu_us', values: values(({ directCpuUs }) => directCpuUs) },
     ];
   },
 };

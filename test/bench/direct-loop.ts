@@ -15,8 +15,8 @@ export interface DirectJob {
 }
 
 export interface DirectReport {
-  readonly rowsPerS: number;
-  readonly batches: number;
+  readonly rows: number;
+  readonly seconds: number;
 }
 
 const sessions = new Map<string, Session>();
@@ -50,7 +50,7 @@ function run({ modelPath, intraOpThreads, batchRows, seconds }: DirectJob): Dire
       rows += n;
       batches++;
     }
-    return { rowsPerS: (rows * 1000) / (performance.now() - started), batches };
+    return { rows, seconds: (performance.now() - started) / 1000 };
   } finally {
     runner.dispose();
   }
