@@ -310,8 +310,8 @@ function refuseConnection(error: NodeJS.ErrnoException, socket: Socket): void {
     connection.reading.malformed();
     return;
   }
-  if (!connection.allAnswered) {
-    // An answer to what is no request would be taken for that of a request before it. If the client left in the middle of it, it waits for none.
+  if (!connection.allAnswered || connection.last?.shouldKeepAlive === false) {
+    // An answer to what is no request would be taken for that of a request before it, or come behind the last one. If the client left, it waits for none.
     if (error.code === 'HPE_INVALID_EOF_STATE') socket.destroy();
     else connection.closeAfterAnswers();
     return;
