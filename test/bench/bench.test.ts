@@ -8,7 +8,7 @@ import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { temporaryDirectory } from '../support/repository.ts';
-import { interleave, isMet } from './benchmark.ts';
+import { CleanUps, interleave, isMet } from './benchmark.ts';
 import { loadGenerator, wrkVersion } from './load.ts';
 import type { LoadJob } from './load-worker.ts';
 import type { document } from './report.ts';
@@ -156,6 +156,16 @@ test('a target is met at its very value', () => {
     [true, true, false],
   );
   assert.equal(isMet({ name: 'x.y', values: [1] }), undefined);
+});
+
+test('clean-up goes on after an action that fails, the latest action first', async () => {
+  const cleanUp = new CleanUps();
+  const done: string[] = [];
+  cleanUp.after(() => void done.push('first'));
+  cleanUp.after(() => Promise.reject(new Error('as it should')));
+  cleanUp.after(() => void done.push('last'));
+  await assert.rejects(cleanUp.run(), /as it should/);
+  assert.deepEqual(done, ['last', 'first']);
 });
 
 test('interleaved rounds begin with either side in turn', async () => {

@@ -55,8 +55,17 @@ export class CleanUps implements CleanUp {
     this.#actions.push(action);
   }
 
+  /** Runs every action, also after one that fails. @throws what the first failed action threw. */
   async run(): Promise<void> {
-    for (let action = this.#actions.pop(); action !== undefined; action = this.#actions.pop()) await action();
+    const errors: unknown[] = [];
+    for (let action = this.#actions.pop(); action !== undefined; action = this.#actions.pop()) {
+      try {
+        await action();
+      } catch (error) {
+        errors.push(error);
+      }
+    }
+    if (errors.length > 0) throw errors[0];
   }
 }
 

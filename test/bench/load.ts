@@ -22,6 +22,8 @@ export interface LoadResult extends LoadReport {
 export interface LoadGenerator {
   /** As reports name it. */
   readonly name: string;
+  /** Shortest time that it can send for, seconds. */
+  readonly leastS: number;
   /** @throws Error when a request was not answered with 200. */
   run(job: LoadJob): Promise<LoadResult>;
 }
@@ -49,6 +51,8 @@ const WRK_GRACE_MS = 20_000;
 
 class Wrk implements LoadGenerator {
   readonly name: string;
+  /** It takes whole seconds only. */
+  readonly leastS = 1;
   readonly #dir: string;
 
   constructor(version: string, cleanUp: CleanUp) {
@@ -60,7 +64,7 @@ class Wrk implements LoadGenerator {
     const bodyFile = path.join(this.#dir, 'body');
     fs.writeFileSync(bodyFile, body);
     const before = endedChildrenCpuUs();
-    const wholeSeconds = Math.max(1, Math.round(seconds));
+    const wholeSeconds = Math.max(this.leastS, Math.round(seconds));
     const script = path.join(PROJECT_DIR, 'test/bench/wrk-request.lua');
     const args = ['-t', '1', '-c', String(connections), '-d', `${wholeSeconds}s`, '-s', script, url];
     const { stdout } = await promisify(execFile)('wrk', args, {
@@ -83,6 +87,7 @@ class Wrk implements LoadGenerator {
 
 class BuiltIn implements LoadGenerator {
   readonly name = 'built-in generator';
+  readonly leastS = 0;
   readonly #child: BenchChild<LoadJob, LoadReport>;
 
   constructor(cleanUp: CleanUp) {

@@ -61,11 +61,12 @@ function readOptions(): Options {
   return { benchmarks: chosen, size: { ...size, rounds }, load, json: values.json };
 }
 
-async function runAll({ benchmarks, size, load: kind, json }: Options): Promise<void> {
+async function runAll({ benchmarks, size: wanted, load: kind, json }: Options): Promise<void> {
   const overall = new CleanUps();
   const measurements: Measurement[] = [];
   try {
     const load = loadGenerator(kind, overall);
+    const size = { ...wanted, roundS: Math.max(wanted.roundS, load.leastS) };
     const { quick, rounds, roundS } = size;
     const facts: RunFacts = { machine: thisMachine(), quick, rounds, roundS, load: load.name };
     console.log(heading(facts));
