@@ -99,7 +99,7 @@ test('when nobody will run them any more, queued requests are answered and runni
   });
 });
 
-test('a request that is being copied while the queue is failed gets an answer too', () => {
+test('a request that is being copied while the queue is failed gets an answer too, and its slab stays until then', () => {
   for (let at = 1, reached = true; reached; at++) {
     withRig({ model: NUMBERS, ingresses: 2 }, (rig) => {
       const [before, copying] = [numbers(rig, 1), numbers(rig, 2)];
@@ -107,7 +107,14 @@ test('a request that is being copied while the queue is failed gets an answer to
       reached = stopAt(
         at,
         () => rig.ingress(0).ask(copying),
-        () => failQueued(rig.segment, rig.bells, STATUS_INTERNAL),
+        () => {
+          failQueued(rig.segment, rig.bells, STATUS_INTERNAL);
+          const copyUnderWay = claimState(rig.segment.i32[rig.segment.claimIndex(0) + 1]!) === CLAIM_CLAIMED;
+          rig.ingress(1).loop();
+          assert.equal(before.status, STATUS_INTERNAL);
+          const { slabs } = census(rig.segment);
+          if (copyUnderWay) assert.equal(slabs.done, 1, `stopped at step ${at}`);
+        },
       );
       rig.settle();
       assert.equal(copying.answers, 1, `stopped at step ${at}`);
