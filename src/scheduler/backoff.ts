@@ -47,11 +47,13 @@ export function noteReady(state: BackoffState, nowMs: number): BackoffState {
  * It failed now (it died, or never became ready): how long to wait before the next attempt.
  *
  * @param random one draw from [0, 1)
+ * @param ceilingMaxMs for this delay only: a lower cap than the policy's
  */
 export function nextDelay(
   state: BackoffState,
   nowMs: number,
   random: number,
+  ceilingMaxMs = Number.POSITIVE_INFINITY,
 ): { readonly state: BackoffState; readonly delayMs: number } {
   if (!(random >= 0 && random < 1)) {
     throw new Error(`This is a bug: a random number outside [0, 1): ${random}`);
@@ -60,7 +62,8 @@ export function nextDelay(
   const wasHealthy = readySinceMs !== undefined && nowMs - readySinceMs >= policy.healthyMs;
   const failuresBefore = wasHealthy ? 0 : state.failures;
   // 2 ** 1024 is Infinity, which the cap turns into a number again.
-  const ceilingMs = Math.min(policy.capMs, policy.baseMs * 2 ** failuresBefore);
+  const grownMs = Math.min(policy.capMs, policy.baseMs * 2 ** failuresBefore);
+  const ceilingMs = Math.max(policy.floorMs, Math.min(grownMs, ceilingMaxMs));
   const delayMs = policy.floorMs + random * (ceilingMs - policy.floorMs);
   return { state: { policy, failures: failuresBefore + 1, readySinceMs: undefined }, delayMs };
 }
