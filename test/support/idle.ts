@@ -14,6 +14,7 @@ export interface ModelStatus {
   readonly version: string;
   readonly state: string;
   readonly reason: string;
+  readonly devices: readonly { readonly device: string; readonly state: string; readonly reason: string }[];
   readonly queue: null | {
     readonly rows_queued: number;
     readonly rows_running: number;
@@ -71,12 +72,18 @@ function taken(slabs: Readonly<Record<string, number>>): number {
   return Object.entries(slabs).reduce((sum, [state, count]) => sum + (state === 'free' ? 0 : count), 0);
 }
 
-/** Waits until every process of the server is there and at work. */
+/** Waits until every process of the server is there and at work, with all models loaded where they belong. */
 export function assertAllAtWork(server: TestServer, limitMs = LIMIT_MS): Promise<void> {
   return eventually(async () => {
     const status = await server.status();
     const absent = processesOf(status).filter(({ role, state }) => role !== 'supervisor' && state !== 'ready');
     if (absent.length > 0) return `not at work: ${JSON.stringify(absent.map(({ role, state }) => [role, state]))}`;
+    const coming = modelsOf(status).flatMap(({ name, devices }) =>
+      devices
+        .filter(({ state }) => state === 'waiting' || state === 'loading')
+        .map(({ device }) => `${name} on ${device}`),
+    );
+    if (coming.length > 0) return `not loaded: ${coming.join(', ')}`;
     const { ready, reason } = status.server as { ready: boolean; reason: string };
     return ready ? undefined : `the server is not ready: ${reason}`;
   }, limitMs);
