@@ -146,8 +146,8 @@ export class Consumer {
         const wait = this.#delayLeftUs(slab);
         if (wait <= 0) {
           if (!this.#seal(slab)) continue;
-          // While we were waiting for this slab, wake-ups for others reached us as well.
-          if (this.#options.maxQueueDelayUs > 0 && this.#oldest() >= 0) wakeInstance(this.#segment);
+          // One wake-up may have been for several slabs, or have reached us while we waited for this one to fill: it is passed on.
+          if (this.#oldest() >= 0) wakeInstance(this.#segment);
           return this.#batch;
         }
         prepareSleep(this.#segment, this.#slot);
