@@ -78,7 +78,8 @@ export const SCENARIOS: readonly Scenario[] = [
     victim: 'ingress',
     stepsMin: 10,
     prepare(rig) {
-      rig.ingress(1).ask(words(rig));
+      // Few rows, so that others can still join while it does.
+      rig.ingress(1).ask(words(rig, 1));
       rig.ingress(0).ask(words(rig, 1));
     },
     act(rig) {
