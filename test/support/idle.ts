@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { openFiles } from './process-table.ts';
-import type { ServerStatus, TestServer } from './server.ts';
+import type { LogLine, ServerStatus, TestServer } from './server.ts';
 
 const LIMIT_MS = 20_000;
 const POLL_MS = 10;
@@ -108,4 +108,9 @@ export function assertNoMoreDescriptors(server: TestServer, before: Descriptors)
       ? undefined
       : `more descriptors than ${JSON.stringify([...before])}: ${JSON.stringify(more)}`;
   });
+}
+
+/** Lines of the log that tell of something wrong. */
+export function complaints(server: TestServer): readonly LogLine[] {
+  return server.logs.filter(({ level }) => ['warn', 'error', 'fatal'].includes(String(level)));
 }
