@@ -273,7 +273,11 @@ test('a shape that promises more elements than there are costs nothing and is re
   for (const shape of ['[1,9007199254740991]', '[1,1099511627776]']) {
     assertRefused(await dynamic(shape), 'BAD_TENSOR', /takes at most \d+ in one tensor/);
   }
-  assertRefused(await dynamic('[1,1000000]'), 'BAD_TENSOR', /expected 1000000 elements/);
+  assertRefused(
+    await dynamic('[1,1000000]'),
+    'BAD_TENSOR',
+    /expected 1000000 elements .*more than the request's JSON can hold/,
+  );
 });
 
 test('data is flat, or nested exactly as the shape; anything else is refused, whatever its count', async () => {
