@@ -2,6 +2,7 @@
  * Runs a sealed batch and settles each of its claims.
  *
  *     whole ── fails ─▶ halves ── fail ─▶ … ─▶ one request: its error
+ *       ├ kills its process twice ─▶ one by one (src/queue/states.ts, TAKEOVERS_MAX)
  *       └ more rows than memory has held ─▶ parts that fit (batch-cap.ts); one request too large: its rows in parts
  *
  * So a request whose own data makes the model fail never harms the others in its batch, and only a single row that finds no memory is an error. Parts
@@ -48,10 +49,23 @@ export class BatchRunner {
       return;
     }
     this.#consumer.running(batch);
+    if (batch.oneByOne) {
+      this.#runOneByOne(batch);
+      return;
+    }
     for (let from = 0; from < batch.claims; ) {
       const to = this.#fitting(batch, from);
       this.#runClaims(batch, from, to);
       from = to;
+    }
+  }
+
+  /** A batch that has killed its instances: whoever kills again stands alone and is known by it. */
+  #runOneByOne(batch: Batch): void {
+    for (let claim = 0; claim < batch.claims; claim++) {
+      if (batch.wanted[claim] === 0 || this.#consumer.settled(batch, claim)) continue;
+      this.#consumer.alone(batch, claim);
+      this.#runClaims(batch, claim, claim + 1);
     }
   }
 
@@ -132,6 +146,7 @@ export class BatchRunner {
     rows: number,
     use: (outputs: readonly (LooseOutput | undefined)[]) => T,
   ): T {
+    this.#consumer.runningOn();
     const startedUs = nowUs();
     try {
       const result = this.#slabRun.run(batch, firstRow, rows, use);

@@ -9,9 +9,13 @@ import type { ModelSignature } from '../tensor/signature.ts';
 import { cancelSleep, type Doorbells, pause, prepareSleep, SLEEP_MAX_US, sleep, wakeInstance } from './bells.ts';
 import {
   BLOCK_BYTES,
+  CLAIM_MARK,
   INSTANCE_EXECUTING_SINCE,
   INSTANCE_SLAB,
   INSTANCE_STOP,
+  MARK_ALONE,
+  MARK_SETTLED,
+  SLAB_ATTEMPTS,
   SLAB_BLOCKS,
   SLAB_CAPACITY_ROWS,
   SLAB_CLAIMS,
@@ -51,6 +55,7 @@ import {
   slabHasGeneration,
   slabMoved,
   slabState,
+  TAKEOVERS_MAX,
 } from './states.ts';
 
 /** A sealed batch. Reused by the consumer: valid until finish(). */
@@ -68,6 +73,8 @@ export interface Batch {
   readonly claimRows: Int32Array;
   readonly wanted: Uint8Array;
   wantedClaims: number;
+  /** It has killed its instances as a whole: its requests are to be run one by one, each announced by alone(). */
+  oneByOne: boolean;
   openedAtUs: number;
   sealedAtUs: number;
 }
@@ -117,6 +124,7 @@ export class Consumer {
       claimRows: new Int32Array(CLAIMS_MAX),
       wanted: new Uint8Array(CLAIMS_MAX),
       wantedClaims: 0,
+      oneByOne: false,
       openedAtUs: 0,
       sealedAtUs: 0,
     };
@@ -225,6 +233,7 @@ export class Consumer {
     batch.slab = slab;
     batch.generation = generation;
     batch.claims = closeClaims(segment, slab, generation);
+    batch.oneByOne = i32[segment.descriptor(slab) + SLAB_ATTEMPTS]! >= TAKEOVERS_MAX;
     const times = segment.descriptorF64(slab);
     batch.openedAtUs = f64[times + SLAB_OPENED_AT]!;
     batch.sealedAtUs = nowUs();
@@ -383,7 +392,12 @@ export class Consumer {
     return new Uint8Array(this.#segment.u8.buffer as ArrayBuffer, base + placement.heap + offset, bytes);
   }
 
-  /** Marks the start of a run, for whoever watches from outside. */
+  /** Marks the start of a further run of the same batch, for whoever watches from outside. */
+  runningOn(): void {
+    this.#segment.f64[this.#segment.instanceLine(this.#slot) / 2 + INSTANCE_EXECUTING_SINCE] = nowUs();
+  }
+
+  /** Marks the start of a batch's run, for whoever watches from outside. */
   running(batch: Batch): void {
     const at = nowUs();
     this.#segment.f64[this.#segment.instanceLine(this.#slot) / 2 + INSTANCE_EXECUTING_SINCE] = at;
@@ -418,9 +432,23 @@ export class Consumer {
 
   /** Records what became of a claim; `table` is the offset of its result table, of its message, or 0. */
   settle(batch: Batch, claim: number, status: number, table: number): void {
+    const { i32, f64 } = this.#segment;
     const at = this.#segment.claimDetail(batch.slab, claim);
-    this.#segment.i32[at / 4] = status;
-    this.#segment.f64[at / 8 + 2] = table;
+    i32[at / 4] = status;
+    f64[at / 8 + 2] = table;
+    // Last: if we die after this, the answer stands.
+    if (batch.oneByOne) Atomics.store(i32, at / 4 + CLAIM_MARK, MARK_SETTLED);
+  }
+
+  /** In a batch that is run one by one: whether an earlier life has settled the claim. */
+  settled(batch: Batch, claim: number): boolean {
+    return this.#segment.i32[this.#segment.claimDetail(batch.slab, claim) / 4 + CLAIM_MARK] === MARK_SETTLED;
+  }
+
+  /** In a batch that is run one by one: announces that this claim is run next. If we die before it is settled, it is the guilty one. */
+  alone(batch: Batch, claim: number): void {
+    const at = this.#segment.claimDetail(batch.slab, claim) / 4 + CLAIM_MARK;
+    Atomics.store(this.#segment.i32, at, MARK_ALONE);
   }
 
   /** Leaves a message for failed claims. Returns its offset for settle(), 0 when there is no space for it. */

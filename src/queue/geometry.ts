@@ -107,8 +107,17 @@ export const SLAB_SEALED_AT = 9;
 export const SLAB_RUN_AT = 10;
 export const SLAB_DONE_AT = 11;
 
-/** Claim details: status (word 0), first row of the run's range (word 1), deadline (double 1), result table's byte offset (double 2). */
+/**
+ * Claim details: status (word 0), mark (word 1), deadline (double 1), result table's byte offset (double 2).
+ *
+ * Marks matter only in a batch that is run request by request because it has killed its instances as a whole.
+ */
 export const CLAIM_DETAIL_BYTES = 32;
+export const CLAIM_MARK = 1;
+/** Has its answer; survives further deaths. */
+export const MARK_SETTLED = 1;
+/** Is being run by itself: if the instance dies now, this request killed it. */
+export const MARK_ALONE = 2;
 
 function align(bytes: number, to = LINE_BYTES): number {
   return Math.ceil(bytes / to) * to;

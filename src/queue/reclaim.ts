@@ -5,12 +5,15 @@
  */
 import { type Doorbells, hear, wakeAllInstances, wakeInstance } from './bells.ts';
 import {
+  CLAIM_MARK,
   INGRESS_QUEUED_ROWS,
   INGRESS_WAITING,
   INSTANCE_EXECUTING_SINCE,
   INSTANCE_SLAB,
   INSTANCE_SLEEP,
   INSTANCE_STOP,
+  MARK_ALONE,
+  MARK_SETTLED,
   SLAB_ATTEMPTS,
   SLAB_BLOCKS,
   SLAB_FIRST_BLOCK,
@@ -48,10 +51,8 @@ import {
   slabOwner,
   slabState,
   slabWord,
+  TAKEOVERS_MAX,
 } from './states.ts';
-
-/** How often a batch is run again after the death of its instance before its requests are answered WORKER_LOST. */
-export const TAKEOVERS_MAX = 2;
 
 /** Releases everything a dead ingress held. Its clients' connections died with it. */
 export function reclaimIngress(segment: Segment, bells: Doorbells, slot: number): { claims: number; slabs: number } {
@@ -121,7 +122,7 @@ function releaseClaims(segment: Segment, slab: number, slot: number): number {
 }
 
 /**
- * Opens a dead instance's batch for another one. After too many deaths its requests are answered instead: it may be the batch that kills.
+ * Opens a dead instance's batch for another one; answers the request that has killed it by itself.
  *
  * @returns rows given to others, and rows given up.
  */
@@ -146,27 +147,18 @@ export function reclaimInstance(
       continue;
     }
     if (state !== SLAB_SEALED && state !== SLAB_RUNNING) continue;
-    const descriptor = segment.descriptor(slab);
-    segment.releaseAllBlocks(slab, i32[descriptor + SLAB_FIRST_BLOCK]!, i32[descriptor + SLAB_BLOCKS]!);
-    i32[descriptor + SLAB_RESULT_FIRST] = 0;
-    i32[descriptor + SLAB_RESULT_BLOCKS] = 0;
-    i32[descriptor + SLAB_RESULT_SCATTERED] = 0;
-    const rows = claimedRows(segment, slab);
     // Whether or not the dead one got as far as the end marker: nobody is to join a batch that may be what killed it.
-    closeClaims(segment, slab, Atomics.load(i32, segment.slabGenerations + slab));
-    // Deaths while sealing count as well: a slab that kills whoever looks at it must not do so for ever.
-    if (i32[descriptor + SLAB_ATTEMPTS]! >= TAKEOVERS_MAX) {
-      settleAll(segment, slab, STATUS_WORKER_LOST);
+    const claims = closeClaims(segment, slab, Atomics.load(i32, segment.slabGenerations + slab));
+    const rows = claimedRows(segment, slab);
+    const lost = takeOver(segment, slab, claims);
+    if (isSettled(segment, slab, claims)) {
       Atomics.store(i32, index, slabMoved(word, SLAB_DONE, 0));
       freeIfDone(segment, bells, slab, OWNER_SUPERVISOR);
-      lostRows += rows;
     } else {
-      i32[descriptor + SLAB_ATTEMPTS]!++;
-      // What the dead one had settled points to results that were just given back.
-      settleAll(segment, slab, STATUS_OK);
       Atomics.store(i32, index, slabMoved(word, SLAB_OPEN, 0));
-      requeuedRows += rows;
+      requeuedRows += rows - lost;
     }
+    lostRows += lost;
   }
   const line = segment.instanceLine(slot);
   f64[line / 2 + INSTANCE_EXECUTING_SINCE] = 0;
@@ -177,11 +169,62 @@ export function reclaimInstance(
   return { requeuedRows, lostRows };
 }
 
+/**
+ * Prepares a dead instance's slab for the next one: as a whole at first, request by request once it has killed twice (deaths while sealing count as
+ * well: a slab that kills whoever looks at it must not do so for ever).
+ *
+ * @returns rows that are answered WORKER_LOST.
+ */
+function takeOver(segment: Segment, slab: number, claims: number): number {
+  const { i32 } = segment;
+  const descriptor = segment.descriptor(slab);
+  const deaths = i32[descriptor + SLAB_ATTEMPTS]! + 1;
+  i32[descriptor + SLAB_ATTEMPTS] = deaths;
+  if (deaths <= TAKEOVERS_MAX) {
+    // Nothing of it is settled for good: results go back, statuses are cleared.
+    segment.releaseAllBlocks(slab, i32[descriptor + SLAB_FIRST_BLOCK]!, i32[descriptor + SLAB_BLOCKS]!);
+    i32[descriptor + SLAB_RESULT_FIRST] = 0;
+    i32[descriptor + SLAB_RESULT_BLOCKS] = 0;
+    i32[descriptor + SLAB_RESULT_SCATTERED] = 0;
+    settleAll(segment, slab, STATUS_OK);
+    return 0;
+  }
+  // Results of requests that have their answer are kept; whoever frees the slab looks for them everywhere.
+  i32[descriptor + SLAB_RESULT_SCATTERED] = 1;
+  let guilty = false;
+  let lost = 0;
+  for (let pass = 0; pass < 2 && !guilty; pass++) {
+    // If it died before it had begun with any request, none of them can be told from the others.
+    for (let n = 0; n < claims; n++) {
+      const detail = segment.claimDetail(slab, n) / 4;
+      const mark = i32[detail + CLAIM_MARK];
+      if (mark === MARK_SETTLED || (pass === 0 && mark !== MARK_ALONE)) continue;
+      guilty = true;
+      i32[detail] = STATUS_WORKER_LOST;
+      segment.f64[detail / 2 + 2] = 0;
+      i32[detail + CLAIM_MARK] = MARK_SETTLED;
+      lost += claimRows(Atomics.load(i32, segment.claimIndex(slab) + n));
+    }
+  }
+  return lost;
+}
+
+/** Whether every claim has its answer, or nobody wants one. */
+function isSettled(segment: Segment, slab: number, claims: number): boolean {
+  for (let n = 0; n < claims; n++) {
+    const state = claimState(Atomics.load(segment.i32, segment.claimIndex(slab) + n));
+    if (state === CLAIM_RELEASED) continue;
+    if (segment.i32[segment.claimDetail(slab, n) / 4 + CLAIM_MARK] !== MARK_SETTLED) return false;
+  }
+  return true;
+}
+
 /** Sets the status of every claim of a slab, without a table. For the holder of a sealed slab. */
 function settleAll(segment: Segment, slab: number, status: number): void {
   for (let n = 0; n < segment.geometry.claimsPerSlab; n++) {
     const detail = segment.claimDetail(slab, n);
     segment.i32[detail / 4] = status;
+    segment.i32[detail / 4 + CLAIM_MARK] = 0;
     segment.f64[detail / 8 + 2] = 0;
   }
 }

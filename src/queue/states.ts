@@ -7,7 +7,7 @@
  *     FREE ─────────▶ FILLING ──────▶ OPEN ──────▶ SEALED ──────▶ RUNNING ──────▶ DONE ──────▶ FREEING ──▶ FREE
  *                        │              ▲             │              │                        (last release)
  *                        ▼ no memory,   └─────────────┴──────────────┘ the instance died: taken over by another
- *                       FREE  dead                                     (RUNNING, too often: DONE with WORKER_LOST)
+ *                       FREE  dead                                     (twice: its requests are run one by one)
  *
  * CLAIM: consecutive rows of a slab taken by one request. One word per claim: state | owner | rows | generation.
  *
@@ -59,6 +59,12 @@ export const CLAIMS_MAX = 512;
 export const INGRESS_MAX = 32;
 export const INSTANCES_MAX = 192;
 export const SLABS_MAX = 4096;
+
+/**
+ * Deaths of its instance after which a batch is no longer run as a whole: the first may have been the device's fault, the second was the batch's. From
+ * then on its requests are run one by one, and the one that kills again is the guilty one.
+ */
+export const TAKEOVERS_MAX = 2;
 
 /** Owners of slab words: ingress slots, then instances, then the supervisor. */
 export const OWNER_NONE = 0;

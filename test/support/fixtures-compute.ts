@@ -176,11 +176,23 @@ const external: Fixture = {
 
 const crash = defineFixture({
   name: 'crash',
-  about: 'a / b in INT32: a zero in b fails the run, and on x64 −2^31 / −1 ends the process with SIGFPE',
+  about:
+    'a / b in INT32, row by row: a zero in b fails the run, and on x64 −2^31 / −1 ends the process with SIGFPE wherever in a batch it stands (many at once are divided by instructions that do not trap)',
   inputs: [spec('a', 'INT32', ['N', 1]), spec('b', 'INT32', ['N', 1])],
   outputs: [spec('y', 'INT32', ['N', 1])],
   batchable: true,
-  nodes: [node('Div', ['a', 'b'], ['y'])],
+  nodes: [
+    node('Scan', ['a', 'b'], ['y'], {
+      num_scan_inputs: { i: 2 },
+      body: {
+        graph: {
+          nodes: [node('Div', ['dividend', 'divisor'], ['quotient'])],
+          inputs: [spec('dividend', 'INT32', [1]), spec('divisor', 'INT32', [1])].map(declare),
+          outputs: [spec('quotient', 'INT32', [1])].map(declare),
+        },
+      },
+    }),
+  ],
   sample: (random, _input, shape) =>
     tensor(
       'INT32',

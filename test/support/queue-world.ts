@@ -6,7 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import { SLAB_ATTEMPTS } from '../../src/queue/geometry.ts';
-import { census, failQueued, nudge, TAKEOVERS_MAX } from '../../src/queue/reclaim.ts';
+import { census, failQueued, nudge } from '../../src/queue/reclaim.ts';
 import { STATUS_INTERNAL, STATUS_OK, STATUS_WORKER_LOST } from '../../src/queue/result.ts';
 import {
   CLAIM_EMPTY,
@@ -20,6 +20,7 @@ import {
   SLAB_SEALED,
   slabOwner,
   slabState,
+  TAKEOVERS_MAX,
 } from '../../src/queue/states.ts';
 import { idleFaults } from './queue-audit.ts';
 import { NUMBERS, NUMBERS_R, NUMBERS_Y, numbersTicket, type Ticket, WORDS, wordsTicket } from './queue-models.ts';

@@ -4,9 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { TAKEOVERS_MAX } from '../../../src/queue/reclaim.ts';
 import { STATUS_OK, STATUS_WORKER_LOST } from '../../../src/queue/result.ts';
-import { SLAB_SEALED, slabState } from '../../../src/queue/states.ts';
+import { SLAB_SEALED, slabState, TAKEOVERS_MAX } from '../../../src/queue/states.ts';
 import { NUMBERS } from '../../support/queue-models.ts';
 import { QueueRig, withRig } from '../../support/queue-rig.ts';
 import { narrow, SCENARIOS, type Scenario, small } from '../../support/queue-scenarios.ts';
