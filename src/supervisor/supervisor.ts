@@ -10,11 +10,13 @@ import { closeSync } from 'node:fs';
 import { ExitError, exitCode } from '../config/exit-codes.ts';
 import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { ServerSettings } from '../config/settings.ts';
+import { STOP_GRACE_MS, stopLimitS } from '../config/stop-limit.ts';
 import { PACKAGE_VERSION } from '../config/version.ts';
 import { createRegistry } from '../metrics/prometheus.ts';
 import type { RepositoryModel } from '../repository/model-directory.ts';
 import type { Device } from '../runtime/device-name.ts';
 import type { Listener } from '../system/listener.ts';
+import { takeServiceManager } from '../system/notify.ts';
 import { createPipe, type Pipe } from '../system/pipe.ts';
 import { AdminServer } from './admin-server.ts';
 import { BatchingCache } from './batching-cache.ts';
@@ -25,12 +27,11 @@ import { openListeners, readDevices, readModels, requireQueueMemory } from './pr
 import { Readiness } from './readiness.ts';
 import { RuntimeFile } from './runtime-file.ts';
 import { ServedVersion } from './served-version.ts';
+import { ServiceNotifier } from './service-notifier.ts';
+import { serviceReport } from './service-report.ts';
 import { metricsSnapshot, statusDocument } from './status.ts';
 import { Upkeep } from './upkeep.ts';
 import { WeightLock } from './weight-lock.ts';
-
-/** How long children have to end after they were asked, before they are killed. */
-const STOP_GRACE_MS = 5000;
 
 export type ServerState = 'starting' | 'running' | 'draining' | 'stopped';
 
@@ -64,6 +65,7 @@ export class Supervisor {
   readonly #upkeep: Upkeep;
   readonly #admin: AdminServer;
   readonly #runtimeFile: RuntimeFile;
+  readonly #service: ServiceNotifier;
   #finish!: (code: number) => void;
   #failStart: ((error: ExitError) => void) | undefined;
 
@@ -156,6 +158,7 @@ export class Supervisor {
       live: () => this.state !== 'stopped',
     });
     this.#runtimeFile = new RuntimeFile(settings.runtimeDir, log);
+    this.#service = new ServiceNotifier(takeServiceManager(), () => serviceReport(this), log);
   }
 
   async #startChildren(): Promise<void> {
@@ -168,6 +171,7 @@ export class Supervisor {
     process.on('SIGINT', stop);
     await this.#admin.listen();
     this.#runtimeFile.write({ http: this.httpUrl, metrics: this.metricsUrl });
+    this.#service.start();
     for (const child of this.ingresses) child.start();
     for (const child of this.devices) child.start();
     this.#upkeep.start();
@@ -216,6 +220,7 @@ export class Supervisor {
   changed(): void {
     const announcement = this.#announcement();
     for (const ingress of this.ingresses) ingress.send(announcement);
+    this.#service.update();
   }
 
   /** Drains and stops; a second call stops at once. */
@@ -229,6 +234,7 @@ export class Supervisor {
     if (this.state === 'stopped') return;
     this.state = 'draining';
     this.#upkeep.stopScaling();
+    this.#service.stopping(stopLimitS(this.settings.drainTimeoutS));
     this.log.info({ signal, drainTimeoutS: this.settings.drainTimeoutS }, 'draining');
     this.changed();
     void this.#drain();
@@ -263,6 +269,7 @@ export class Supervisor {
     }
     this.#weightLock.close();
     this.#runtimeFile.remove();
+    this.#service.close();
     this.log.info({ code, version: PACKAGE_VERSION }, 'stopped');
     flushLogs(this.log);
     this.#finish(code);
