@@ -72,6 +72,24 @@ function taken(slabs: Readonly<Record<string, number>>): number {
   return Object.entries(slabs).reduce((sum, [state, count]) => sum + (state === 'free' ? 0 : count), 0);
 }
 
+/** Waits until a model's status fits. */
+export function untilModel(
+  server: TestServer,
+  name: string,
+  fits: (model: ModelStatus) => boolean,
+  limitMs = LIMIT_MS,
+): Promise<void> {
+  return eventually(async () => {
+    const model = modelsOf(await server.status()).find((one) => one.name === name);
+    return model !== undefined && fits(model) ? undefined : `the model is not so far: ${JSON.stringify(model)}`;
+  }, limitMs);
+}
+
+/** Waits until rows of the model are being run. */
+export function untilRunning(server: TestServer, name: string, rows = 1): Promise<void> {
+  return untilModel(server, name, ({ queue }) => queue !== null && queue.rows_running >= rows);
+}
+
 /** Waits until every process of the server is there and at work, with all models loaded where they belong. */
 export function assertAllAtWork(server: TestServer, limitMs = LIMIT_MS): Promise<void> {
   return eventually(async () => {
