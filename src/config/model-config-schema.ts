@@ -20,6 +20,8 @@ const QUEUE_DELAY_US_MAX = 10_000_000;
 const INSTANCES_MAX = 64;
 const DEVICES_MAX = 64;
 const SLO_MS_MAX = 24 * 3600 * 1000;
+const RUN_TIMEOUT_MS_MIN = 100;
+const RUN_TIMEOUT_MS_MAX = 24 * 3600 * 1000;
 const OPTIONS_MAX = 128;
 /** Limits of ONNX Runtime's own option tables. */
 const OPTION_KEY_LENGTH_MAX = 1024;
@@ -125,6 +127,11 @@ export const modelConfigSchema = object({
   slo_ms: integer(1, SLO_MS_MAX, 'an integer number of milliseconds')
     .optional()
     .describe('Deadline of a request that brings none of its own, in milliseconds from its arrival. Default: none.'),
+  run_timeout_ms: integer(RUN_TIMEOUT_MS_MIN, RUN_TIMEOUT_MS_MAX, 'an integer number of milliseconds')
+    .optional()
+    .describe(
+      'Longest time of one run, in milliseconds; then it is cancelled, and its process killed if that does not end it. Default: --run-timeout-s of the server.',
+    ),
   queue: object({
     max_rows: integer(1, QUEUE_ROWS_MAX, 'an integer')
       .optional()

@@ -36,6 +36,8 @@ export interface ModelConfig {
   readonly devices: readonly string[] | undefined;
   /** Deadline of a request that brings none, from its arrival; undefined = none. */
   readonly sloMs: number | undefined;
+  /** Longest time of one run; undefined = the server's. */
+  readonly runTimeoutMs: number | undefined;
   readonly queue: { readonly maxRows: number; readonly maxBytes: number };
   /** Limit of ONNX Runtime's arena on one device; undefined = none. */
   readonly memoryBudgetBytes: number | undefined;
@@ -158,6 +160,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     instances: { min, max },
     devices: file.devices,
     sloMs: file.slo_ms,
+    runTimeoutMs: file.run_timeout_ms,
     queue: {
       maxRows: file.queue?.max_rows ?? Math.max(QUEUE_ROWS_DEFAULT, file.max_batch_size ?? 0),
       maxBytes: file.queue?.max_bytes ?? QUEUE_BYTES_DEFAULT,

@@ -29,6 +29,7 @@ export interface SettingValues {
   readonly bodyIdleTimeoutS: number;
   readonly keepAliveTimeoutS: number;
   readonly drainTimeoutS: number;
+  readonly runTimeoutS: number;
   readonly config: string | undefined;
   readonly cacheDir: string;
   readonly runtimeDir: string;
@@ -213,6 +214,18 @@ export const SETTINGS: {
     unit: 'seconds',
     group: 'Limits and timeouts',
     description: 'Time for requests in flight to be answered when the server stops; then they are cut off.',
+  },
+  runTimeoutS: {
+    key: 'run_timeout_s',
+    flag: 'run-timeout-s',
+    env: 'BATCHPORT_RUN_TIMEOUT_S',
+    kind: seconds(0.1, 86_400),
+    default: () => 60,
+    defaultText: '60',
+    unit: 'seconds',
+    group: 'Limits and timeouts',
+    description:
+      'Longest time of one run of a model; then it is cancelled, and its process killed if that does not end it. A model may have its own run_timeout_ms.',
   },
   config: {
     key: undefined,

@@ -1,25 +1,36 @@
 /**
  * The main thread of a device process: one process per device. It obeys the supervisor, keeps a Piscina pool whose threads are the instances, and a second
- * one of a single thread that loads. It never runs a model itself, so it stays reachable while they do.
+ * one of a single thread that loads. It never runs a model itself, so it stays reachable while they do, and can cancel what they run.
  *
- * If the supervisor dies, the kernel ends this process (PR_SET_PDEATHSIG). If an instance throws, which is a bug, this process ends with EXIT_BUG.
+ * If the supervisor dies, the kernel ends this process (PR_SET_PDEATHSIG). If an instance throws, which is a bug, this process ends with the exit code BUG.
  */
 import { Piscina } from 'piscina';
 import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
+import { CHILD_EXIT } from '../protocol/child-exit.ts';
 import type { FromDevice, ModelKey, ToDevice } from '../protocol/control.ts';
 import { checkAvailable, parseDeviceName } from '../runtime/device-name.ts';
 import { setAffinity } from '../system/affinity.ts';
 import { openProcessFd } from '../system/memory.ts';
 import type { InstanceTask } from './instance.ts';
 import type { LoadResult, LoadTask } from './loader.ts';
+import { RunControl, STARTED_FAILED } from './run-control.ts';
 
-/** Exit code after a bug in an instance; the reason is in the log. */
-export const EXIT_BUG = 70;
+/** How often trial runs of a load are looked at, and how long one may go on after it was cancelled. */
+const TRIAL_LOOK_MS = 250;
+const TRIAL_GRACE_MS = 2000;
+/** How long the last words of a process that has to end may take. */
+const LAST_WORDS_MS = 50;
+
+interface Instance {
+  readonly control: RunControl;
+  /** Why it could not serve; undefined after it did. */
+  readonly done: Promise<string | undefined>;
+}
 
 interface Model {
   readonly loaded: LoadResult;
-  readonly instances: Map<number, Promise<number>>;
+  readonly instances: Map<number, Instance>;
 }
 
 type Init = Extract<ToDevice, { type: 'init' }>;
@@ -31,7 +42,7 @@ export class DeviceProcess {
   readonly #send: (message: FromDevice) => void;
   readonly #models = new Map<ModelKey, Model>();
   readonly #bellFds: readonly number[];
-  readonly #instances: Piscina<InstanceTask, number>;
+  readonly #instances: Piscina<InstanceTask, string | undefined>;
   readonly #loader: Piscina<LoadTask | ModelKey, LoadResult>;
   #stopping = false;
 
@@ -84,6 +95,12 @@ export class DeviceProcess {
       case 'serve':
         this.#serve(message);
         return;
+      case 'cancel': {
+        const model = this.#models.get(message.model);
+        const cancelled = model?.instances.get(message.slot)?.control.cancel(message.olderThanMs) ?? false;
+        if (cancelled) this.#log.error({ model: message.model, slot: message.slot }, 'a run was cancelled');
+        return;
+      }
       case 'unload':
         void this.#unload(message.model);
         return;
@@ -93,57 +110,78 @@ export class DeviceProcess {
   }
 
   async #load(message: Extract<ToDevice, { type: 'load' }>): Promise<void> {
-    const { model, path, order, maxBatchSize, known } = message;
+    const { model, path, order, maxBatchSize, known, runTimeoutMs } = message;
+    const control = new RunControl();
+    const watch = setInterval(() => this.#watchTrial(model, control, runTimeoutMs), TRIAL_LOOK_MS);
     try {
-      const loaded = await this.#loader.run({ model, path, order, maxBatchSize, known }, { name: 'load' });
+      const task = { model, path, order, maxBatchSize, known, runTimeoutMs, control: control.memory };
+      const loaded = await this.#loader.run(task, { name: 'load' });
       this.#models.set(model, { loaded, instances: new Map() });
-      this.#log.info({ model, loadMs: Math.round(loaded.loadMs), batching: loaded.batching }, 'model loaded');
-      const { handle, batching, loadMs } = loaded;
-      this.#send({ type: 'loaded', model, signature: handle.signature, batching, loadMs });
+      const { handle, batching, report, loadMs } = loaded;
+      this.#log.info({ model, loadMs: Math.round(loadMs), batching, canary: report }, 'model loaded');
+      this.#send({ type: 'loaded', model, signature: handle.signature, batching, loadMs, canary: report });
     } catch (error) {
       this.#send({ type: 'load-failed', model, message: (error as Error).message });
+    } finally {
+      clearInterval(watch);
     }
   }
 
-  #serve({ model: key, queue, slots, maxQueueDelayUs }: Serve): void {
-    const model = this.#models.get(key);
-    if (model === undefined) throw new Error(`asked to serve ${key}, which is not loaded: this is a bug`);
-    const started = slots.map((slot) => this.#startInstance(key, model, { queue, slot, maxQueueDelayUs }));
-    void Promise.all(started).then(() => this.#send({ type: 'serving', model: key, slots }));
+  /** Cancels a trial run over its limit; if that does not end it, nothing but the end of the process does. */
+  #watchTrial(model: ModelKey, control: RunControl, limitMs: number): void {
+    const forMs = control.runningForMs;
+    if (forMs > limitMs + TRIAL_GRACE_MS) {
+      this.#log.fatal({ model, forMs: Math.round(forMs) }, 'a trial run does not end; the process does');
+      this.#exitSoon(CHILD_EXIT.TRIAL_STUCK.code);
+    } else if (forMs > limitMs) control.cancel(limitMs);
   }
 
-  /** Starts an instance thread; resolves once it takes batches. */
+  #serve({ model: key, queue, slots, maxQueueDelayUs, runTimeoutMs }: Serve): void {
+    const model = this.#models.get(key);
+    if (model === undefined) throw new Error(`asked to serve ${key}, which is not loaded: this is a bug`);
+    for (const slot of slots) void this.#startInstance(key, model, { queue, slot, maxQueueDelayUs, runTimeoutMs });
+  }
+
+  /** Starts an instance thread, and tells when it takes batches or why it does not. */
   async #startInstance(
     key: ModelKey,
     model: Model,
-    rest: Pick<InstanceTask, 'queue' | 'slot' | 'maxQueueDelayUs'>,
+    rest: Pick<InstanceTask, 'queue' | 'slot' | 'maxQueueDelayUs' | 'runTimeoutMs'>,
   ): Promise<void> {
-    const started = new Int32Array(new SharedArrayBuffer(4));
-    const task: InstanceTask = { ...rest, session: model.loaded.handle, bellFds: this.#bellFds, started };
+    const control = new RunControl();
+    const { slot } = rest;
+    const { handle: session, canary } = model.loaded;
+    const task: InstanceTask = { ...rest, session, bellFds: this.#bellFds, canary, control: control.memory };
     const done = this.#instances.run(task, { name: 'runInstance' });
-    model.instances.set(rest.slot, done);
+    model.instances.set(slot, { control, done });
     done.then(
-      () => {
-        model.instances.delete(rest.slot);
-        this.#send({ type: 'instance-stopped', model: key, slot: rest.slot });
+      (failure) => {
+        model.instances.delete(slot);
+        if (failure === undefined) this.#send({ type: 'instance-stopped', model: key, slot });
+        else this.#send({ type: 'serve-failed', model: key, slot, message: failure });
       },
       (error: unknown) => this.#bug(error, key),
     );
-    while (Atomics.load(started, 0) === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+    while (control.started === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+    if (control.started !== STARTED_FAILED) this.#send({ type: 'serving', model: key, slots: [slot] });
   }
 
   #bug(error: unknown, model: ModelKey): void {
     if (this.#stopping) return;
     this.#log.fatal({ err: error, model }, 'an instance failed; this is a bug. The process ends and will be restarted');
+    this.#exitSoon(CHILD_EXIT.BUG.code);
+  }
+
+  #exitSoon(code: number): void {
     flushLogs(this.#log);
-    setTimeout(() => process.exit(EXIT_BUG), 50);
+    setTimeout(() => process.exit(code), LAST_WORDS_MS);
   }
 
   /** Releases a model whose instances have been told to stop (through their stop words). */
   async #unload(key: ModelKey): Promise<void> {
     const model = this.#models.get(key);
     this.#models.delete(key);
-    await Promise.all(model?.instances.values() ?? []);
+    await Promise.all([...(model?.instances.values() ?? [])].map(({ done }) => done));
     await this.#loader.run(key, { name: 'unload' });
     this.#send({ type: 'unloaded', model: key });
   }
@@ -151,7 +189,9 @@ export class DeviceProcess {
   /** Ends the process once all instances have. */
   async #stop(): Promise<void> {
     this.#stopping = true;
-    for (const { instances } of this.#models.values()) await Promise.allSettled(instances.values());
+    for (const { instances } of this.#models.values()) {
+      await Promise.allSettled([...instances.values()].map(({ done }) => done));
+    }
     this.#log.debug('device stopped');
     flushLogs(this.#log);
     process.exit(0);

@@ -121,6 +121,11 @@ export class Inference {
       const { status } = reader;
       if (status !== STATUS_OK) {
         const code = STATUS_CODES.get(status) ?? 'INTERNAL';
+        // It waited for a process that is given up: answered like those that come now.
+        if (code === 'WORKER_LOST' && serving.outage !== undefined) {
+          this.fail(new BatchportError('NOT_READY', serving.outage));
+          return;
+        }
         this.fail(new BatchportError(code, reader.message() || DEFAULT_MESSAGES[code] || 'The run failed.'));
         return;
       }

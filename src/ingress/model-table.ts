@@ -45,6 +45,7 @@ export class ModelTable {
       if (entry.serving === undefined && model.serving !== undefined) {
         entry.serving = new Serving(model, this.#slot, this.#bellFds, this.#maxTensorBytes);
       }
+      if (entry.serving !== undefined) entry.serving.outage = model.accepting ? undefined : whyNot(model);
       const versions = next.get(model.name) ?? new Map<string, ModelEntry>();
       next.set(model.name, versions.set(model.version, entry));
     }
@@ -102,11 +103,7 @@ export class ModelTable {
   /** The serving half of an entry whose queue takes requests. @throws BatchportError NOT_READY with the reason. */
   static serving(entry: ModelEntry): Serving {
     if (entry.serving !== undefined && entry.announced.accepting) return entry.serving;
-    const { state, reason } = entry.announced;
-    throw new BatchportError(
-      'NOT_READY',
-      `Model ${quoteName(entry.name)} version ${entry.version} is ${state}${reason === '' ? '' : `: ${reason}`}.`,
-    );
+    throw new BatchportError('NOT_READY', whyNot(entry.announced));
   }
 
   versions(name: string): ModelEntry[] {
@@ -137,4 +134,8 @@ export class ModelTable {
 
 export function isReady(entry: ModelEntry): boolean {
   return entry.announced.state === 'READY';
+}
+
+function whyNot({ name, version, state, reason }: ServedModel): string {
+  return `Model ${quoteName(name)} version ${version} is ${state}${reason === '' ? '' : `: ${reason}`}.`;
 }

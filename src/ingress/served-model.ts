@@ -35,6 +35,8 @@ export class Serving {
   readonly counters: IngressCounters;
   readonly segment: Segment;
   readonly sloUs: number;
+  /** Why no request is taken at present; undefined while they are. */
+  outage: string | undefined;
   readonly #model: ServedModel & { serving: NonNullable<ServedModel['serving']> };
   readonly #slot: number;
   readonly #bindings = new WeakMap<RequestTemplate, Binding>();

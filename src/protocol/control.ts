@@ -29,6 +29,13 @@ export interface Batching {
   readonly reason: string;
 }
 
+/** Whether a model took one row of made-up inputs, with which every instance proves itself before it takes batches. */
+export interface CanaryReport {
+  readonly found: boolean;
+  /** One sentence. */
+  readonly detail: string;
+}
+
 /** The shared memory of a model and the ends of the doorbell pipes, as descriptors of the supervisor. */
 export interface QueueReference {
   readonly pid: number;
@@ -55,6 +62,8 @@ export type ToDevice =
       readonly maxBatchSize?: number;
       /** Found out before, by another device or an earlier life of this one. */
       readonly known?: Batching;
+      /** Longest time of one run, in trials too. */
+      readonly runTimeoutMs: number;
     }
   | {
       readonly type: 'serve';
@@ -62,12 +71,17 @@ export type ToDevice =
       readonly queue: QueueReference;
       readonly slots: readonly number[];
       readonly maxQueueDelayUs: number;
+      readonly runTimeoutMs: number;
     }
+  /** The run that an instance has been executing for longer than its limit is to end. */
+  | { readonly type: 'cancel'; readonly model: ModelKey; readonly slot: number; readonly olderThanMs: number }
   | { readonly type: 'unload'; readonly model: ModelKey }
   | { readonly type: 'stop' };
 
 export type FromDevice =
   | { readonly type: 'hello' }
+  /** The event loop turns. */
+  | { readonly type: 'alive' }
   | { readonly type: 'ready' }
   | { readonly type: 'refused'; readonly message: string }
   | {
@@ -76,9 +90,13 @@ export type FromDevice =
       readonly signature: ModelSignature;
       readonly batching: Batching;
       readonly loadMs: number;
+      readonly canary: CanaryReport;
     }
   | { readonly type: 'load-failed'; readonly model: ModelKey; readonly message: string }
+  /** These instances have made their canary run and take batches. */
   | { readonly type: 'serving'; readonly model: ModelKey; readonly slots: readonly number[] }
+  /** One did not get so far. */
+  | { readonly type: 'serve-failed'; readonly model: ModelKey; readonly slot: number; readonly message: string }
   | { readonly type: 'instance-stopped'; readonly model: ModelKey; readonly slot: number }
   | { readonly type: 'unloaded'; readonly model: ModelKey };
 
@@ -134,5 +152,7 @@ export interface IngressSettings {
 
 export type FromIngress =
   | { readonly type: 'hello' }
+  /** The event loop turns. */
+  | { readonly type: 'alive' }
   | { readonly type: 'listening' }
   | { readonly type: 'drained'; readonly unanswered: number };

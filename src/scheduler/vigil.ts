@@ -30,14 +30,14 @@ export interface RunSeen {
   readonly limitMs: number;
 }
 
-export interface VigilLook {
+export interface VigilLook<Run extends RunSeen = RunSeen> {
   readonly nowMs: number;
   /** It does not take orders yet. */
   readonly starting: boolean;
   readonly stopped: boolean;
   /** Whether it said anything since the last look. */
   readonly heard: boolean;
-  readonly runs: readonly RunSeen[];
+  readonly runs: readonly Run[];
 }
 
 export interface VigilState {
@@ -71,10 +71,10 @@ export function initialVigil(policy: VigilPolicy): VigilState {
 }
 
 /** @returns the verdict, and the runs that have to be cancelled now. */
-export function look(
+export function look<Run extends RunSeen>(
   before: VigilState,
-  seen: VigilLook,
-): { readonly state: VigilState; readonly verdict: Verdict; readonly cancel: readonly RunSeen[] } {
+  seen: VigilLook<Run>,
+): { readonly state: VigilState; readonly verdict: Verdict; readonly cancel: readonly Run[] } {
   const { policy } = before;
   const passedMs =
     before.lookMs === undefined ? 0 : Math.min(policy.lookMaxMs, Math.max(0, seen.nowMs - before.lookMs));

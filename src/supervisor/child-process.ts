@@ -1,52 +1,77 @@
 /**
- * One child process and its lives: started, ready, dead, started again after a backoff.
+ * One child process and its lives: the mechanism that carries out what scheduler/worker-life.ts decides, and watches with scheduler/vigil.ts.
  *
- *     stopped ─▶ starting ─▶ ready ─▶ exited ─▶ backoff ─▶ starting …
- *                    └──────────────────▲
- *
- * Owner: the supervisor. Each life has an epoch; `exited` is announced only after the process has been reaped, so whoever reclaims what it held is
- * alone. Bound: one process at a time, restarts no faster than the backoff.
+ * Owner: the supervisor. Each life has an epoch; what a process held is taken back only after it has been reaped, so whoever does that is alone. Bound: one
+ * process at a time, one timer, restarts no faster than the policy allows.
  */
 import { fork, type ChildProcess as NodeChild } from 'node:child_process';
-import { type BackoffState, initialBackoff, nextDelay, noteReady } from '../scheduler/backoff.ts';
+import type { Logger } from '../config/log.ts';
+import { initialVigil, look, type RunSeen, type VigilPolicy, type VigilState } from '../scheduler/vigil.ts';
+import {
+  type Death,
+  initialLife,
+  type LifePolicy,
+  mayWork,
+  step,
+  type WorkerEvent,
+  type WorkerLife,
+} from '../scheduler/worker-life.ts';
 import { SUPERVISOR_PID_VARIABLE } from '../system/child.ts';
+import { processState } from '../system/process.ts';
+import { describeEnding, type EndingWords, type KillKind } from './exit-words.ts';
+import type { OomWatch } from './oom-watch.ts';
 
-export type ChildState = 'starting' | 'ready' | 'backoff' | 'stopping' | 'stopped';
+const WATCH = { stoppedMaxMs: 2000, startMaxMs: 60_000, cancelGraceMs: 2000, lookMaxMs: 1000 } as const;
 
 export interface ChildOptions<In> {
   readonly role: 'ingress' | 'device';
+  /** What tells it from others of its role, for logs. */
+  readonly label: Readonly<Record<string, string | number>>;
   readonly entry: URL;
   readonly env: Readonly<Record<string, string>>;
   readonly execArgv: readonly string[];
   /** Descriptor that the child gets as number 4. */
   readonly inherit: number | undefined;
+  readonly policy: LifePolicy;
+  /** Longest time without a word from it. */
+  readonly silentMaxMs: number;
+  readonly log: Logger;
+  readonly oom: OomWatch;
   readonly onMessage: (message: In) => void;
-  /** The process is dead and reaped. */
-  readonly onExit: (exit: ExitRecord) => void;
-  readonly onStart: () => void;
+  /** The process is dead and reaped: takes back what it held. */
+  readonly onExit: (how: string, blame: EndingWords['blame']) => Takeover;
+  /** Its state has changed; called after all that belongs to the change is done. */
+  readonly onState: (life: WorkerLife) => void;
+}
+
+/** What was found with a dead process. */
+export interface Takeover {
+  readonly atWork: boolean;
+  readonly worked: boolean;
+  /** For the log. */
+  readonly fields: Readonly<Record<string, unknown>>;
 }
 
 export interface ExitRecord {
   readonly pid: number;
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
+  /** In words. */
+  readonly how: string;
   readonly atMs: number;
-  /** Milliseconds until the next start; undefined when there is none. */
-  readonly restartInMs: number | undefined;
 }
 
-const BACKOFF = { floorMs: 20, baseMs: 250, capMs: 30_000, healthyMs: 10_000 } as const;
-
-export class ChildProcess<In, Out extends object> {
+export class ChildProcess<In extends { readonly type: string }, Out extends object> {
   readonly role: 'ingress' | 'device';
   readonly #options: ChildOptions<In>;
+  #life: WorkerLife;
   #child: NodeChild | undefined;
-  #backoff: BackoffState = initialBackoff(BACKOFF);
   #timer: NodeJS.Timeout | undefined;
-  #state: ChildState = 'stopped';
-  #epoch = 0;
-  #restarts = 0;
-  #startedMs = 0;
+  #nextStartMs: number | undefined;
+  #vigil: VigilState;
+  #heard = false;
+  #isStopped = false;
+  #killedFor: { kind: KillKind; reason: string } | undefined;
   #lastExit: ExitRecord | undefined;
   readonly #exits = new Map<string, number>();
   readonly #onGone: (() => void)[] = [];
@@ -54,26 +79,39 @@ export class ChildProcess<In, Out extends object> {
   constructor(options: ChildOptions<In>) {
     this.role = options.role;
     this.#options = options;
+    this.#life = initialLife(options.policy);
+    this.#vigil = initialVigil(this.#watch);
   }
 
-  get state(): ChildState {
-    return this.#state;
+  get #watch(): VigilPolicy {
+    return { ...WATCH, silentMaxMs: this.#options.silentMaxMs };
+  }
+
+  get life(): WorkerLife {
+    return this.#life;
+  }
+  get state(): WorkerLife['state'] {
+    return this.#life.state;
   }
   get pid(): number | undefined {
     return this.#child?.pid;
   }
   /** Number of the current or last life, from 1. */
   get epoch(): number {
-    return this.#epoch;
+    return this.#life.epoch;
   }
   get restarts(): number {
-    return this.#restarts;
+    return Math.max(0, this.#life.epoch - 1);
   }
   get startedMs(): number {
-    return this.#startedMs;
+    return this.#life.startedMs;
   }
   get lastExit(): ExitRecord | undefined {
     return this.#lastExit;
+  }
+  /** Milliseconds until the next start; undefined while none is planned. */
+  get nextStartInMs(): number | undefined {
+    return this.#nextStartMs === undefined ? undefined : Math.max(0, this.#nextStartMs - performance.now());
   }
 
   /** How it ended, and how often. */
@@ -89,89 +127,194 @@ export class ChildProcess<In, Out extends object> {
 
   /** Waits for the end of a process that was asked to end; kills it after the grace period. */
   async ended(graceMs: number): Promise<void> {
-    const timer = setTimeout(() => this.kill('SIGKILL'), graceMs);
+    const timer = setTimeout(() => this.condemn('did not end in time', `it did not end within ${graceMs} ms`), graceMs);
     await this.gone;
     clearTimeout(timer);
   }
 
   start(): void {
-    const { entry, env, execArgv, inherit, onMessage, onStart } = this.#options;
-    this.#epoch++;
-    this.#state = 'starting';
-    this.#startedMs = performance.now();
-    // What children print belongs to the log, never to the supervisor's stdout.
-    const stdio = ['ignore', 2, 2, 'ipc', ...(inherit === undefined ? [] : [inherit])] as Array<
-      'ignore' | 'ipc' | number
-    >;
-    const child = fork(entry, [], {
-      stdio,
-      execArgv: [...execArgv],
-      env: { ...process.env, ...env, [SUPERVISOR_PID_VARIABLE]: String(process.pid) },
-      serialization: 'json',
-    });
-    this.#child = child;
-    let gone = false;
-    const exited = (code: number | null, signal: NodeJS.Signals | null): void => {
-      if (gone) return;
-      gone = true;
-      this.#exited(child, code, signal);
-    };
-    child.on('message', (message) => onMessage(message as In));
-    child.on('exit', exited);
-    child.on('error', () => {
-      // Could not be started at all; no exit follows.
-      if (child.pid === undefined) exited(null, null);
-    });
-    onStart();
+    this.#dispatch({ type: 'start' });
   }
 
-  #exited(child: NodeChild, code: number | null, signal: NodeJS.Signals | null): void {
-    this.#child = undefined;
-    const stopping = this.#state === 'stopping';
-    let restartInMs: number | undefined;
-    if (stopping) this.#state = 'stopped';
-    else {
-      const next = nextDelay(this.#backoff, performance.now(), Math.random());
-      this.#backoff = next.state;
-      restartInMs = next.delayMs;
-      this.#state = 'backoff';
-    }
-    this.#lastExit = { pid: child.pid ?? 0, code, signal, atMs: Date.now(), restartInMs };
-    const how = describeExit(this.#lastExit);
-    this.#exits.set(how, (this.#exits.get(how) ?? 0) + 1);
-    this.#options.onExit(this.#lastExit);
-    for (const resolve of this.#onGone.splice(0)) resolve();
-    if (restartInMs === undefined) return;
-    this.#timer = setTimeout(() => {
-      this.#restarts++;
-      this.start();
-    }, restartInMs);
+  /** It takes orders. */
+  up(): void {
+    this.#dispatch({ type: 'up' });
   }
-
-  /** The process does its work: from now on it counts as healthy. */
+  loading(): void {
+    this.#dispatch({ type: 'loading' });
+  }
+  warming(): void {
+    this.#dispatch({ type: 'warming' });
+  }
+  /** It has nothing left to prepare. */
   ready(): void {
-    if (this.#state !== 'starting') return;
-    this.#state = 'ready';
-    this.#backoff = noteReady(this.#backoff, performance.now());
+    this.#dispatch({ type: 'ready' });
+  }
+
+  /** Tries again at once, if it has been given up for now. */
+  retry(): void {
+    this.#dispatch({ type: 'retry' });
+  }
+
+  /** No restart from now on. The process is expected to end by itself, see ended(). */
+  stopping(): void {
+    this.#dispatch({ type: 'stop' });
+  }
+
+  /** Kills it for a reason that is told. */
+  condemn(kind: KillKind, reason: string): void {
+    this.#killedFor ??= { kind, reason };
+    this.#dispatch({ type: 'condemned', reason });
   }
 
   send(message: Out): void {
     if (this.#child?.connected) this.#child.send(message);
   }
 
-  /** No restart from now on. The process is expected to end by itself, see kill(). */
-  stopping(): void {
-    clearTimeout(this.#timer);
-    this.#state = this.#child === undefined ? 'stopped' : 'stopping';
+  /**
+   * Looks after the process; to be called often.
+   *
+   * @param lookAtState whether to ask the kernel for its state as well.
+   * @returns runs that have to be cancelled.
+   */
+  watch<Run extends RunSeen>(nowMs: number, lookAtState: boolean, runs: readonly Run[]): readonly Run[] {
+    const pid = this.#child?.pid;
+    if (pid === undefined || !mayWork(this.#life.state)) return [];
+    if (lookAtState) this.#isStopped = processState(pid) === 'T';
+    const starting = this.#life.sound === 'spawning';
+    const { state, verdict, cancel } = look(this.#vigil, {
+      nowMs,
+      starting,
+      stopped: this.#isStopped,
+      heard: this.#heard,
+      runs,
+    });
+    this.#vigil = state;
+    this.#heard = false;
+    const { role, label, log } = this.#options;
+    switch (verdict.is) {
+      case 'sound':
+        if (this.#life.state !== 'suspect') break;
+        log.warn({ ...label, childPid: pid }, `${role} process is sound again`);
+        this.#dispatch({ type: 'cleared' });
+        break;
+      case 'suspect':
+        if (this.#life.state === 'suspect') break;
+        log.warn({ ...label, childPid: pid, reason: verdict.reason }, `${role} process is suspect`);
+        this.#dispatch({ type: 'suspected', reason: verdict.reason });
+        break;
+      case 'condemned':
+        log.error({ ...label, childPid: pid, reason: verdict.reason }, `${role} process is killed`);
+        this.condemn(verdict.kind, verdict.reason);
+        break;
+    }
+    return cancel;
   }
 
-  kill(signal: NodeJS.Signals): void {
-    this.#child?.kill(signal);
+  #dispatch(event: WorkerEvent): void {
+    const before = this.#life;
+    const { life, actions } = step(before, event, performance.now(), Math.random());
+    this.#life = life;
+    for (const action of actions) {
+      switch (action.do) {
+        case 'spawn':
+          this.#spawn();
+          break;
+        case 'kill':
+          this.#child?.kill('SIGKILL');
+          break;
+        case 'reclaim':
+          // Taken back by exited(), which knows more.
+          break;
+        case 'wait':
+          this.#wait(action.ms);
+          break;
+        case 'cancel-wait':
+          this.#nextStartMs = undefined;
+          clearTimeout(this.#timer);
+          break;
+      }
+    }
+    if (life !== before && life.state !== 'exited') this.#options.onState(life);
   }
-}
 
-/** `exit code 1`, `signal SIGKILL`. */
-export function describeExit(exit: Pick<ExitRecord, 'code' | 'signal'>): string {
-  if (exit.signal !== null) return `signal ${exit.signal}`;
-  return exit.code === null ? 'could not be started' : `exit code ${exit.code}`;
+  #wait(ms: number): void {
+    this.#nextStartMs = performance.now() + ms;
+    // Timers count whole milliseconds, and from the start of the loop's turn: never early.
+    this.#timer = setTimeout(() => {
+      if (performance.now() < this.#nextStartMs!) this.#wait(this.#nextStartMs! - performance.now());
+      else this.#dispatch({ type: 'timer' });
+    }, Math.ceil(ms));
+  }
+
+  #spawn(): void {
+    const { role, label, entry, env, execArgv, inherit, log } = this.#options;
+    this.#nextStartMs = undefined;
+    this.#vigil = initialVigil(this.#watch);
+    this.#isStopped = false;
+    this.#killedFor = undefined;
+    // What children print belongs to the log, never to the supervisor's stdout.
+    const stdio = ['ignore', 2, 2, 'ipc', ...(inherit === undefined ? [] : [inherit])] as Array<
+      'ignore' | 'ipc' | number
+    >;
+    let child: NodeChild;
+    try {
+      child = fork(entry, [], {
+        stdio,
+        execArgv: [...execArgv],
+        env: { ...process.env, ...env, [SUPERVISOR_PID_VARIABLE]: String(process.pid) },
+        serialization: 'json',
+      });
+    } catch (error) {
+      // No memory for another process, for one.
+      log.error({ ...label, err: error }, `${role} process could not be started`);
+      setImmediate(() => this.#exited(0, null, null));
+      return;
+    }
+    this.#child = child;
+    log.info({ ...label, childPid: child.pid, epoch: this.#life.epoch }, `${role} process started`);
+    let gone = false;
+    const exited = (code: number | null, signal: NodeJS.Signals | null): void => {
+      if (gone) return;
+      gone = true;
+      this.#exited(child.pid ?? 0, code, signal);
+    };
+    child.on('message', (message) => {
+      this.#heard = true;
+      // What one says that is being killed is of no use any more.
+      if ((message as In).type === 'alive' || this.#life.state === 'killing') return;
+      this.#options.onMessage(message as In);
+    });
+    child.on('exit', exited);
+    child.on('error', () => {
+      // Could not be started at all; no exit follows.
+      if (child.pid === undefined) exited(null, null);
+    });
+  }
+
+  #exited(pid: number, code: number | null, signal: NodeJS.Signals | null): void {
+    const { role, label, oom, onExit, log } = this.#options;
+    this.#child = undefined;
+    const killedFor = this.#killedFor;
+    const outOfMemory = signal === 'SIGKILL' && killedFor === undefined && oom.killed();
+    const { label: exitLabel, how, blame } = describeEnding({ code, signal, killedFor, outOfMemory });
+    this.#lastExit = { pid, code, signal, how, atMs: Date.now() };
+    this.#exits.set(exitLabel, (this.#exits.get(exitLabel) ?? 0) + 1);
+    const takeover = onExit(how, blame);
+    // Who was stuck in a run or crashed in it was at work; who was killed by others would have been killed anyway.
+    const death: Death = {
+      how,
+      blame: takeover.atWork && blame === 'worker' ? 'work' : blame,
+      worked: takeover.worked,
+    };
+    this.#dispatch({ type: 'exited', death });
+    this.#dispatch({ type: 'reclaimed' });
+    const { state, reason } = this.#life;
+    if (state !== 'stopped') {
+      const restartInMs = Math.round(this.nextStartInMs ?? 0);
+      log.error({ ...label, childPid: pid, how, ...takeover.fields, restartInMs }, `${role} process ended`);
+      if (state === 'broken') log.error({ ...label, reason, restartInMs }, `${role} process is given up for now`);
+    }
+    for (const resolve of this.#onGone.splice(0)) resolve();
+  }
 }

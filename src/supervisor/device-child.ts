@@ -1,16 +1,23 @@
 /**
  * A device process seen from the supervisor: its orders and their answers, and what happens when it dies: its batches are given to others, its models have to be
- * loaded again.
+ * loaded again. While it is given up (broken), its models that no other device serves take no requests.
  */
 import type { Logger } from '../config/log.ts';
-import type { Batching, FromDevice, LoadOrder, ToDevice } from '../protocol/control.ts';
-import { reclaimInstance, stopInstance } from '../queue/reclaim.ts';
+import { readInstance } from '../metrics/counters.ts';
+import type { Batching, CanaryReport, FromDevice, LoadOrder, ToDevice } from '../protocol/control.ts';
+import { counterOffset } from '../queue/geometry.ts';
+import { executingSinceUs, reclaimInstance, stopInstance } from '../queue/reclaim.ts';
 import { childEnvironment, type Device } from '../runtime/device-name.ts';
+import type { RunSeen } from '../scheduler/vigil.ts';
+import type { WorkerLife } from '../scheduler/worker-life.ts';
+import { nowUs } from '../system/clock.ts';
 import { availableCpu } from '../system/cpu.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
-import { ChildProcess, describeExit, type ExitRecord } from './child-process.ts';
+import { ChildProcess, type Takeover } from './child-process.ts';
+import { DEVICE_POLICY, SILENT_MAX_MS } from './life-policies.ts';
 import type { Loads } from './loads.ts';
-import type { ServedVersion } from './served-version.ts';
+import type { OomWatch } from './oom-watch.ts';
+import type { Placement, ServedVersion } from './served-version.ts';
 
 export type LoadOutcome =
   | {
@@ -18,16 +25,29 @@ export type LoadOutcome =
       readonly signature: ModelSignature;
       readonly batching: Batching;
       readonly loadMs: number;
+      readonly canary: CanaryReport;
     }
   | { readonly kind: 'failed'; readonly message: string }
-  | { readonly kind: 'died' };
+  /** `outside`: somebody else killed it. */
+  | { readonly kind: 'died'; readonly outside: boolean };
+
+export type ServeOutcome = { readonly kind: 'serving' } | Exclude<LoadOutcome, { kind: 'loaded' }>;
+
+/** Instances that have been ordered, and who waits for them. */
+interface Serving {
+  readonly version: ServedVersion;
+  readonly slots: Set<number>;
+  readonly settle: (outcome: ServeOutcome) => void;
+}
 
 export interface DeviceChildOptions {
   readonly bellWriteFds: readonly number[];
   readonly instancesMax: number;
   readonly deviceCount: number;
+  readonly runTimeoutMs: number;
   readonly logLevel: string;
   readonly log: Logger;
+  readonly oom: OomWatch;
   readonly loads: Loads;
   readonly versions: readonly ServedVersion[];
   readonly onRefused: (message: string) => void;
@@ -41,7 +61,9 @@ export class DeviceChild {
   readonly #options: DeviceChildOptions;
   #available = false;
   #onLoad: ((outcome: LoadOutcome) => void) | undefined;
-  #onServing: ((served: boolean) => void) | undefined;
+  #serving: Serving | undefined;
+  /** Batches that had been finished when the current life began. */
+  #batchesBefore = 0;
 
   constructor(name: string, device: Device, options: DeviceChildOptions) {
     this.name = name;
@@ -49,13 +71,18 @@ export class DeviceChild {
     this.#options = options;
     this.process = new ChildProcess<FromDevice, ToDevice>({
       role: 'device',
+      label: { device: name },
       entry: new URL('../../workers/device.js', import.meta.url),
       env: childEnvironment(device),
       execArgv: [],
       inherit: undefined,
-      onStart: () => {},
+      policy: DEVICE_POLICY,
+      silentMaxMs: SILENT_MAX_MS,
+      log: options.log,
+      oom: options.oom,
       onMessage: (message) => this.#handle(message),
-      onExit: (exit) => this.#exited(exit),
+      onExit: (how, blame) => this.#exited(how, blame === 'outside'),
+      onState: (life) => this.#changed(life),
     });
   }
 
@@ -73,7 +100,7 @@ export class DeviceChild {
     return this.#placements().every(([, { state }]) => state === 'serving' || state === 'failed');
   }
 
-  #placements() {
+  #placements(): (readonly [ServedVersion, Placement])[] {
     return this.#options.versions.flatMap((version) => {
       const placement = version.placements.find(({ device }) => device === this.name);
       return placement === undefined ? [] : [[version, placement] as const];
@@ -94,16 +121,20 @@ export class DeviceChild {
         });
         return;
       }
+      case 'alive':
+        return;
       case 'ready':
         this.#available = true;
+        this.process.up();
         this.#options.loads.enqueueAll(this);
         return;
       case 'refused':
         this.#options.onRefused(message.message);
+        this.process.condemn('refused its device', message.message);
         return;
       case 'loaded': {
-        const { signature, batching, loadMs } = message;
-        this.#settleLoad({ kind: 'loaded', signature, batching, loadMs });
+        const { signature, batching, loadMs, canary } = message;
+        this.#settleLoad({ kind: 'loaded', signature, batching, loadMs, canary });
         return;
       }
       case 'load-failed':
@@ -114,9 +145,21 @@ export class DeviceChild {
         for (const slot of message.slots) {
           placement?.starting.delete(slot);
           placement?.running.add(slot);
+          this.#serving?.slots.delete(slot);
         }
-        this.#settleServing(true);
+        if (this.#serving?.slots.size === 0) this.#settleServing({ kind: 'serving' });
         this.#options.onChange();
+        return;
+      }
+      case 'serve-failed': {
+        const [, placement] = this.#placements().find(([{ key }]) => key === message.model) ?? [];
+        placement?.starting.delete(message.slot);
+        if (this.#serving?.version.key === message.model && this.#serving.slots.has(message.slot)) {
+          this.#settleServing({ kind: 'failed', message: message.message });
+        } else {
+          const { model, slot, message: reason } = message;
+          this.#options.log.error({ model, device: this.name, slot, reason }, 'an instance could not be added');
+        }
         return;
       }
       case 'instance-stopped': {
@@ -136,10 +179,10 @@ export class DeviceChild {
     settle?.(outcome);
   }
 
-  #settleServing(served: boolean): void {
-    const settle = this.#onServing;
-    this.#onServing = undefined;
-    settle?.(served);
+  #settleServing(outcome: ServeOutcome): void {
+    const serving = this.#serving;
+    this.#serving = undefined;
+    serving?.settle(outcome);
   }
 
   /** Loads a version. One at a time; see Loads. `known`: what earlier trials found about batching. */
@@ -153,8 +196,13 @@ export class DeviceChild {
         order: this.#loadOrder(version),
         ...(version.config.maxBatchSize === undefined ? {} : { maxBatchSize: version.config.maxBatchSize }),
         ...(known === undefined ? {} : { known }),
+        runTimeoutMs: this.#runTimeoutMs(version),
       });
     });
+  }
+
+  #runTimeoutMs({ config }: ServedVersion): number {
+    return config.runTimeoutMs ?? this.#options.runTimeoutMs;
   }
 
   #loadOrder({ config }: ServedVersion): LoadOrder {
@@ -174,23 +222,25 @@ export class DeviceChild {
     };
   }
 
-  /** Starts instances of a loaded version. False when the process died before they ran. */
-  serve(version: ServedVersion, slots: readonly number[]): Promise<boolean> {
-    const { segment } = version;
-    if (segment === undefined) throw new Error('a version without a queue cannot be served: this is a bug');
-    return new Promise((resolve) => {
-      this.#onServing = resolve;
+  /** Starts instances of a loaded version; settled when all of them take batches, or one does not. */
+  serve(version: ServedVersion, slots: readonly number[]): Promise<ServeOutcome> {
+    if (version.segment === undefined) throw new Error('a version without a queue cannot be served: this is a bug');
+    return new Promise((settle) => {
+      this.#serving = { version, slots: new Set(slots), settle };
       this.#startInstances(version, slots);
     });
   }
 
   #startInstances(version: ServedVersion, slots: readonly number[]): void {
+    const placement = version.placements.find(({ device }) => device === this.name);
+    for (const slot of slots) placement?.starting.add(slot);
     this.process.send({
       type: 'serve',
       model: version.key,
       queue: version.segment!.reference(),
       slots,
       maxQueueDelayUs: version.config.maxQueueDelayUs,
+      runTimeoutMs: this.#runTimeoutMs(version),
     });
   }
 
@@ -201,52 +251,90 @@ export class DeviceChild {
     if (target > placement.running.size) {
       const free = placement.slots.filter((slot) => !placement.running.has(slot) && !placement.starting.has(slot));
       const slots = free.slice(0, target - placement.running.size - placement.starting.size);
-      for (const slot of slots) placement.starting.add(slot);
       if (slots.length > 0) this.#startInstances(version, slots);
     } else if (target < placement.running.size) {
       for (const slot of [...placement.running].slice(target)) stopInstance(version.segment, slot, true);
     }
   }
 
-  #exited(exit: ExitRecord): void {
-    const how = describeExit(exit);
+  /** Looks after the process: whether it lives, and whether its runs keep to their limits. To be called often. */
+  watch(nowMs: number, lookAtState: boolean): void {
+    for (const { version, slot, limitMs } of this.process.watch(nowMs, lookAtState, this.#runs())) {
+      this.#options.log.error({ model: version.key, device: this.name, slot, limitMs }, 'a run passed its limit');
+      this.process.send({ type: 'cancel', model: version.key, slot, olderThanMs: limitMs });
+    }
+  }
+
+  /** The runs that are going on, canary runs included. */
+  #runs(): (RunSeen & { readonly version: ServedVersion; readonly slot: number })[] {
+    const now = nowUs();
+    return this.#placements().flatMap(([version, { running, starting }]) => {
+      const { segment, key } = version;
+      if (segment === undefined) return [];
+      return [...running, ...starting].flatMap((slot) => {
+        const since = executingSinceUs(segment, slot);
+        const forMs = Math.max(0, (now - since) / 1000);
+        const limitMs = this.#runTimeoutMs(version);
+        return since > 0 ? [{ id: `${key}/${slot}@${since}`, what: key, forMs, limitMs, version, slot }] : [];
+      });
+    });
+  }
+
+  #finishedBatches(): number {
+    return this.#placements().reduce((sum, [{ segment }, { slots }]) => {
+      if (segment === undefined) return sum;
+      const blocks = slots.map((slot) => counterOffset(segment.geometry, { instance: slot }) / 8);
+      return sum + blocks.reduce((batches, at) => batches + readInstance(segment.f64, at).batches, 0);
+    }, 0);
+  }
+
+  /** Takes back what the dead process held. */
+  #exited(how: string, outside: boolean): Takeover {
+    const finished = this.#finishedBatches();
+    // A load that kills is counted by Loads, a batch that does by the queue.
+    const atWork = this.#onLoad !== undefined || this.#serving !== undefined || this.#runs().length > 0;
+    const worked = finished > this.#batchesBefore;
+    this.#batchesBefore = finished;
     this.#available = false;
-    let requeued = 0;
-    let lost = 0;
+    let requeuedRows = 0;
+    let lostRows = 0;
     for (const [version, placement] of this.#placements()) {
       placement.running.clear();
       placement.starting.clear();
-      if (version.segment !== undefined && version.bells !== undefined) {
-        for (const slot of placement.slots) {
-          const { requeuedRows, lostRows } = reclaimInstance(version.segment, version.bells, slot);
-          requeued += requeuedRows;
-          lost += lostRows;
-          version.requeuedRows += requeuedRows;
-          version.lostRows += lostRows;
-        }
+      if (version.segment === undefined || version.bells === undefined) continue;
+      for (const slot of placement.slots) {
+        const rows = reclaimInstance(version.segment, version.bells, slot);
+        requeuedRows += rows.requeuedRows;
+        lostRows += rows.lostRows;
+        version.requeuedRows += rows.requeuedRows;
+        version.lostRows += rows.lostRows;
       }
+    }
+    this.#unserve(`its device process ended (${how}) and is being restarted`);
+    this.#settleLoad({ kind: 'died', outside });
+    this.#settleServing({ kind: 'died', outside });
+    return { atWork, worked, fields: { requeuedRows, lostRows } };
+  }
+
+  /** Its models are served by others only, from now on. */
+  #unserve(reason: string): void {
+    for (const [version, placement] of this.#placements()) {
       if (placement.state === 'failed') continue;
       placement.state = 'waiting';
+      if (version.placements.some(({ state }) => state === 'serving' || state === 'loading')) continue;
       const { state } = version.record;
-      if (version.servingDevices.length === 0 && (state === 'READY' || state === 'LOADING')) {
-        version.move('lost', `its device process ended (${how}) and is being restarted`);
-      }
+      if (state === 'READY' || state === 'LOADING') version.move('lost', reason);
+      else version.explain(reason);
     }
-    if (exit.restartInMs !== undefined) {
-      this.#options.log.error(
-        {
-          device: this.name,
-          childPid: exit.pid,
-          how,
-          requeuedRows: requeued,
-          lostRows: lost,
-          restartInMs: Math.round(exit.restartInMs),
-        },
-        'device process ended',
-      );
+  }
+
+  #changed({ state, reason }: WorkerLife): void {
+    if (state === 'killing') this.#unserve(`its device process is being ended: ${reason}`);
+    if (state === 'broken') {
+      const outage = `its device process ${this.name} is given up for now: ${reason}`;
+      for (const [, placement] of this.#placements()) placement.outage = outage;
+      this.#unserve(`${outage}; it is tried again at intervals, and at once when the server gets SIGHUP`);
     }
-    this.#settleLoad({ kind: 'died' });
-    this.#settleServing(false);
     this.#options.onChange();
   }
 

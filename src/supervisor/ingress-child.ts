@@ -4,11 +4,13 @@
  */
 import type { Logger } from '../config/log.ts';
 import type { ServerSettings } from '../config/settings.ts';
-import { IngressCounters } from '../metrics/counters.ts';
+import { IngressCounters, readIngress } from '../metrics/counters.ts';
 import type { FromIngress, ToIngress } from '../protocol/control.ts';
 import { counterOffset } from '../queue/geometry.ts';
 import { reclaimIngress } from '../queue/reclaim.ts';
-import { ChildProcess, describeExit, type ExitRecord } from './child-process.ts';
+import { ChildProcess, type Takeover } from './child-process.ts';
+import { INGRESS_POLICY, ingressSilentMaxMs } from './life-policies.ts';
+import type { OomWatch } from './oom-watch.ts';
 import type { ServedVersion } from './served-version.ts';
 
 /** Bodies in flight of one ingress process: room for a few of the largest. */
@@ -25,6 +27,7 @@ export interface IngressChildOptions {
   readonly bellReadFd: number;
   readonly bellWriteFds: readonly number[];
   readonly log: Logger;
+  readonly oom: OomWatch;
   readonly versions: readonly ServedVersion[];
   readonly announcement: () => ToIngress;
   readonly onListening: () => void;
@@ -36,19 +39,26 @@ export class IngressChild {
   readonly #options: IngressChildOptions;
   #listening = false;
   #unanswered = 0;
+  /** Requests answered well before the current life began. */
+  #answeredBefore = 0;
 
   constructor(slot: number, options: IngressChildOptions) {
     this.slot = slot;
     this.#options = options;
     this.process = new ChildProcess<FromIngress, ToIngress>({
       role: 'ingress',
+      label: { slot },
       entry: new URL('../../workers/ingress.js', import.meta.url),
       env: {},
       execArgv: [`--max-semi-space-size=${SEMI_SPACE_MIB}`],
       inherit: options.listenFd,
-      onStart: () => {},
+      policy: INGRESS_POLICY,
+      silentMaxMs: ingressSilentMaxMs(options.settings.maxBodyBytes),
+      log: options.log,
+      oom: options.oom,
       onMessage: (message) => this.#handle(message),
-      onExit: (exit) => this.#exited(exit),
+      onExit: () => this.#exited(),
+      onState: () => {},
     });
   }
 
@@ -66,7 +76,10 @@ export class IngressChild {
 
   #handle(message: FromIngress): void {
     switch (message.type) {
+      case 'alive':
+        return;
       case 'hello': {
+        this.process.up();
         const { settings, bellReadFd, bellWriteFds, announcement } = this.#options;
         this.process.send({
           type: 'init',
@@ -98,22 +111,26 @@ export class IngressChild {
     }
   }
 
-  #exited(exit: ExitRecord): void {
+  /** Looks after the process. To be called often. */
+  watch(nowMs: number, lookAtState: boolean): void {
+    this.process.watch(nowMs, lookAtState, []);
+  }
+
+  /** Gives back what the dead process held. */
+  #exited(): Takeover {
     this.#listening = false;
-    const how = describeExit(exit);
-    let claims = 0;
+    let requestsCut = 0;
+    let answered = 0;
     for (const { segment, bells } of this.#options.versions) {
       if (segment === undefined || bells === undefined) continue;
-      claims += reclaimIngress(segment, bells, this.slot).claims;
+      requestsCut += reclaimIngress(segment, bells, this.slot).claims;
       const counters = counterOffset(segment.geometry, { ingress: this.slot }) / 8;
       new IngressCounters(segment.f64, counters).inFlight(0);
+      answered += readIngress(segment.f64, counters).outcomes.ok;
     }
-    if (exit.restartInMs !== undefined) {
-      this.#options.log.error(
-        { slot: this.slot, childPid: exit.pid, how, requestsCut: claims, restartInMs: Math.round(exit.restartInMs) },
-        'ingress process ended',
-      );
-    }
+    const worked = answered > this.#answeredBefore;
+    this.#answeredBefore = answered;
+    return { atWork: requestsCut > 0, worked, fields: { requestsCut } };
   }
 
   /** Lets it finish what is under way. Returns how many requests were cut. */

@@ -2,12 +2,18 @@
  * Loading of weights: one at a time on this host, whatever wants to be loaded. A stampede of restarting devices thus reads one model after the other, and the
  * first serves while the last still waits.
  *
+ * A load that failed is left alone, and so is one that killed its process a few times: the other models of the device go on without it. It is tried again
+ * on a slow schedule where that has a point (another file, or nothing else on the device that would suffer), and on command.
+ *
  * Bound: one entry per (version, device). An entry of a device that died is settled as `died` and queued anew when the device is back.
  */
+import { statSync } from 'node:fs';
 import type { Logger } from '../config/log.ts';
 import type { Batching } from '../protocol/control.ts';
+import { type BackoffState, initialBackoff, nextDelay } from '../scheduler/backoff.ts';
 import type { BatchingCache } from './batching-cache.ts';
 import type { DeviceChild, LoadOutcome } from './device-child.ts';
+import { DEVICE_POLICY } from './life-policies.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 import type { WeightLock, WeightLockStatus } from './weight-lock.ts';
 
@@ -17,7 +23,18 @@ interface Load {
   readonly placement: Placement;
 }
 
-/** Deaths of the device process during the load of one version after which it is not tried again. */
+/** The model was refused; it killed the process; its instances could not make their canary run. */
+type FailureKind = 'refused' | 'deadly' | 'canary';
+
+interface Failure extends Load {
+  readonly kind: FailureKind;
+  /** The file that failed. */
+  readonly file: string;
+  readonly backoff: BackoffState;
+  readonly dueMs: number;
+}
+
+/** Deaths of the device process during the load of one version after which it is not tried again for now. */
 const LOAD_DEATHS_MAX = 3;
 
 export class Loads {
@@ -27,6 +44,7 @@ export class Loads {
   readonly #onChange: () => void;
   readonly #queue: Load[] = [];
   readonly #deaths = new Map<Placement, number>();
+  readonly #failures = new Map<Placement, Failure>();
   #current: Load | undefined;
   #stopped = false;
   readonly #stop = new AbortController();
@@ -64,6 +82,49 @@ export class Loads {
     void this.#work();
   }
 
+  /** To be called at intervals: queues failed loads whose time has come. */
+  retryDue(nowMs: number): void {
+    for (const failure of this.#failures.values()) {
+      if (nowMs < failure.dueMs || !failure.device.available) continue;
+      if (this.#hasAPoint(failure)) this.#again(failure);
+      else this.#putOff(failure, nowMs);
+    }
+  }
+
+  /** On command: queues all failed loads. */
+  retryAll(): void {
+    for (const failure of this.#failures.values()) {
+      this.#deaths.delete(failure.placement);
+      this.#again(failure);
+    }
+  }
+
+  #again({ device, version, placement }: Failure): void {
+    if (placement.state !== 'failed') return;
+    this.#log.info({ model: version.key, device: device.name }, 'a load that failed is tried again');
+    placement.state = 'waiting';
+    placement.probation = true;
+    if (device.available) this.enqueueAll(device);
+  }
+
+  #putOff(failure: Failure, nowMs: number): void {
+    const { state: backoff, delayMs } = nextDelay(failure.backoff, nowMs, Math.random());
+    this.#failures.set(failure.placement, { ...failure, backoff, dueMs: nowMs + delayMs });
+  }
+
+  /** A file that was refused will be refused again, and one that kills its process takes the other models of the device with it. */
+  #hasAPoint({ device, version, placement, kind, file }: Failure): boolean {
+    if (fileStamp(version.path) !== file) return true;
+    return kind === 'canary' || (kind === 'deadly' && !this.#hasOthers(device, placement));
+  }
+
+  /** Whether a device serves another version. */
+  #hasOthers(device: DeviceChild, placement: Placement): boolean {
+    return this.#versions.some(({ placements }) =>
+      placements.some((other) => other !== placement && other.device === device.name && other.state === 'serving'),
+    );
+  }
+
   stop(): void {
     this.#stopped = true;
     this.#stop.abort();
@@ -83,6 +144,7 @@ export class Loads {
   async #load({ device, version, placement }: Load): Promise<void> {
     if (!device.available || placement.state !== 'waiting') return;
     placement.state = 'loading';
+    device.process.loading();
     if (version.record.state === 'UNAVAILABLE') version.move('load');
     this.#onChange();
     const known =
@@ -90,48 +152,55 @@ export class Loads {
       (version.config.maxBatchSize === undefined ? this.#batchingCache.get(version.path) : undefined);
     const outcome = await this.#loadAlone(device, version, known);
     if (this.#stopped) return;
-    if (outcome.kind === 'loaded') await this.#serve(device, version, placement, outcome);
-    else if (outcome.kind === 'failed') this.#failed(device, version, placement, outcome.message);
-    else this.#died(device, version, placement);
-    if (device.available && device.settled) device.process.ready();
+    if (outcome.kind === 'loaded') await this.#serve({ device, version, placement }, outcome);
+    else if (outcome.kind === 'failed') this.#failed({ device, version, placement }, outcome.message, 'refused');
+    else this.#died({ device, version, placement }, outcome.outside);
+    if (device.available) {
+      if (device.settled) device.process.ready();
+      else device.process.loading();
+    }
     this.#onChange();
   }
 
   /** Loads while nobody else on the host does. */
   async #loadAlone(device: DeviceChild, version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
     try {
-      await this.#lock.acquire(version.key, this.#stop.signal);
+      await this.#lock.acquire(`${version.key} on ${device.name}`, this.#stop.signal);
     } catch {
-      return { kind: 'died' }; // stopped meanwhile
+      return { kind: 'died', outside: true }; // stopped meanwhile
     }
     try {
-      return device.available ? await device.load(version, known) : { kind: 'died' };
+      return device.available ? await device.load(version, known) : { kind: 'died', outside: true };
     } finally {
       this.#lock.release();
     }
   }
 
-  async #serve(
-    device: DeviceChild,
-    version: ServedVersion,
-    placement: Placement,
-    outcome: Extract<LoadOutcome, { kind: 'loaded' }>,
-  ): Promise<void> {
+  async #serve(load: Load, outcome: Extract<LoadOutcome, { kind: 'loaded' }>): Promise<void> {
+    const { device, version, placement } = load;
     try {
       version.establish(outcome.signature, outcome.batching);
     } catch (error) {
-      this.#failed(device, version, placement, (error as Error).message);
+      this.#failed(load, (error as Error).message, 'refused');
       return;
     }
     placement.loadMs = outcome.loadMs;
+    placement.canary = outcome.canary;
     if (version.config.maxBatchSize === undefined) this.#batchingCache.put(version.path, outcome.batching);
+    device.process.warming();
     const served = await device.serve(version, placement.slots.slice(0, version.config.instances.min));
-    if (!served) {
-      this.#died(device, version, placement);
+    if (served.kind !== 'serving') {
+      if (served.kind === 'failed') this.#failed(load, served.message, 'canary');
+      else this.#died(load, served.outside);
       return;
     }
     placement.state = 'serving';
+    placement.probation = false;
+    placement.outage = undefined;
     this.#deaths.delete(placement);
+    this.#failures.delete(placement);
+    // Another device that had it may have died meanwhile.
+    if (version.record.state === 'UNAVAILABLE') version.move('load');
     if (version.record.state === 'LOADING') version.move('loaded');
     this.#log.info(
       { model: version.key, device: device.name, loadMs: Math.round(outcome.loadMs), batching: version.batching },
@@ -139,17 +208,37 @@ export class Loads {
     );
   }
 
-  #failed(device: DeviceChild, version: ServedVersion, placement: Placement, reason: string): void {
+  #failed(load: Load, reason: string, kind: FailureKind): void {
+    const { device, version, placement } = load;
     placement.state = 'failed';
     placement.reason = reason;
+    const nowMs = performance.now();
+    const backoff = this.#failures.get(placement)?.backoff ?? initialBackoff(DEVICE_POLICY.slow);
+    this.#putOff({ ...load, kind, file: fileStamp(version.path), backoff, dueMs: nowMs }, nowMs);
     this.#log.error({ model: version.key, device: device.name, reason }, 'model could not be loaded');
-    if (version.record.state === 'LOADING' && !version.comingElsewhere(placement)) version.move('load_failed', reason);
+    if (version.record.state === 'READY' || version.comingElsewhere(placement)) return;
+    if (version.record.state === 'LOADING') version.move('load_failed', reason);
+    else version.explain(reason);
   }
 
-  #died(device: DeviceChild, version: ServedVersion, placement: Placement): void {
+  /** @param outside whether the process was killed by somebody, which says nothing about the load */
+  #died(load: Load, outside: boolean): void {
+    if (outside) return;
+    const { device, placement } = load;
     const deaths = (this.#deaths.get(placement) ?? 0) + 1;
     this.#deaths.set(placement, deaths);
     if (deaths < LOAD_DEATHS_MAX) return;
-    this.#failed(device, version, placement, `the device process died ${deaths} times in a row while loading it`);
+    const how = device.process.lastExit?.how ?? 'unknown';
+    this.#failed(load, `the device process died ${deaths} times in a row while loading it, at last: ${how}`, 'deadly');
+  }
+}
+
+/** Another text when the file has been replaced. */
+function fileStamp(path: string): string {
+  try {
+    const { ino, size, mtimeMs } = statSync(path);
+    return `${ino} ${size} ${mtimeMs}`;
+  } catch {
+    return 'none';
   }
 }

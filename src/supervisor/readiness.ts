@@ -14,20 +14,16 @@ export class Readiness {
     this.#strict = strict;
   }
 
-  /** Every version is ready, or has failed in a way that time does not mend. */
+  /** Every version is ready, or nobody is about to make it so. */
   get settled(): boolean {
-    return this.#versions.every(
-      ({ record, placements }) =>
-        record.state === 'READY' ||
-        (record.state === 'UNAVAILABLE' && placements.every(({ state }) => state === 'failed')),
-    );
+    return this.#versions.every(({ record, abandoned }) => record.state === 'READY' || abandoned);
   }
 
   /** `reason` says why not, for people. */
   now(server: ServerState): { ready: boolean; reason: string } {
     if (server === 'draining' || server === 'stopped') return { ready: false, reason: 'the server is shutting down' };
     const waiting = this.#versions.filter(({ record }) => record.state !== 'READY');
-    const failed = waiting.filter(({ placements }) => placements.every(({ state }) => state === 'failed'));
+    const failed = waiting.filter((version) => version.failed);
     const coming = waiting.length - failed.length;
     if (coming > 0) return { ready: false, reason: reasons(waiting.filter((version) => !failed.includes(version))) };
     if (failed.length > 0 && (this.#strict || failed.length === this.#versions.length)) {

@@ -7,7 +7,7 @@
 
 import type { ModelConfig } from '../config/model-config.ts';
 import { COUNTER_WORDS } from '../metrics/counters.ts';
-import type { Batching, ServedModel } from '../protocol/control.ts';
+import type { Batching, CanaryReport, ServedModel } from '../protocol/control.ts';
 import { Doorbells } from '../queue/bells.ts';
 import { planQueue } from '../queue/geometry.ts';
 import { Segment } from '../queue/segment.ts';
@@ -23,10 +23,16 @@ export interface Placement {
   state: 'waiting' | 'loading' | 'serving' | 'failed';
   /** Why it failed. */
   reason: string;
+  /** It has failed, and what goes on now is another try: until that succeeds it counts as failed. */
+  probation: boolean;
+  /** Why its device process is given up for now; it may come back. */
+  outage: string | undefined;
   /** Slots whose instances run, and those that have been ordered. */
   readonly running: Set<number>;
   readonly starting: Set<number>;
   loadMs: number;
+  /** What the last load found out about the canary run. */
+  canary: CanaryReport | undefined;
 }
 
 export class ServedVersion {
@@ -67,9 +73,12 @@ export class ServedVersion {
       slots: Array.from({ length: each }, (_, slot) => n * each + slot),
       state: 'waiting',
       reason: '',
+      probation: false,
+      outage: undefined,
       running: new Set(),
       starting: new Set(),
       loadMs: 0,
+      canary: undefined,
     }));
   }
 
@@ -126,14 +135,24 @@ export class ServedVersion {
     }
   }
 
-  /** Whether no device will serve it any more: nothing may be left waiting for it. */
+  /** Says anew why it cannot be served. */
+  explain(reason: string): void {
+    if (this.#record.state === 'UNAVAILABLE') this.#record = initialModelState(this.#record.sinceMs, reason);
+  }
+
+  /** Whether it failed on every device in a way that time does not mend. */
+  get failed(): boolean {
+    return this.placements.every(hasFailed);
+  }
+
+  /** Whether no device serves it or will soon: nothing may be left waiting for it. */
   get abandoned(): boolean {
-    return this.placements.every(({ state }) => state === 'failed');
+    return this.placements.every(isOut);
   }
 
   /** Whether another device than this one serves it, or may soon. */
   comingElsewhere(placement: Placement): boolean {
-    return this.placements.some((other) => other !== placement && other.state !== 'failed');
+    return this.placements.some((other) => other !== placement && !isOut(other));
   }
 
   /** Devices that serve it now. */
@@ -161,11 +180,19 @@ export class ServedVersion {
       state: this.#record.state,
       reason: this.#record.reason,
       // A version that has served and whose devices are coming back keeps taking requests: they wait in its queue.
-      accepting: serving !== undefined && this.placements.some(({ state }) => state !== 'failed'),
+      accepting: serving !== undefined && !this.abandoned,
       serving,
       config: publicConfig(this.config),
     };
   }
+}
+
+function hasFailed({ state, probation }: Placement): boolean {
+  return state === 'failed' || (probation && state !== 'serving');
+}
+
+function isOut(placement: Placement): boolean {
+  return hasFailed(placement) || (placement.outage !== undefined && placement.state !== 'serving');
 }
 
 /** The configuration as users write it. */
@@ -176,6 +203,7 @@ function publicConfig(config: ModelConfig): Record<string, unknown> {
     queue: { max_rows: config.queue.maxRows, max_bytes: config.queue.maxBytes },
     ...(config.devices === undefined ? {} : { devices: config.devices }),
     ...(config.sloMs === undefined ? {} : { slo_ms: config.sloMs }),
+    ...(config.runTimeoutMs === undefined ? {} : { run_timeout_ms: config.runTimeoutMs }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
   };
 }

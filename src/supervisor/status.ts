@@ -40,10 +40,13 @@ function processes(supervisor: Supervisor) {
       restarts: 0,
       uptimeS: (now - supervisor.startedMs) / 1000,
       exits: new Map<string, number>() as ReadonlyMap<string, number>,
-      lastExit: undefined as { code: number | null; signal: string | null; at: string } | undefined,
+      lastExit: undefined as { code: number | null; signal: string | null; how: string; at: string } | undefined,
+      reason: '',
+      deaths: 0,
+      nextStartInMs: undefined as number | undefined,
     },
     ...children.map(({ child, device, slot }) => {
-      const { role, pid, epoch, state, restarts, startedMs, lastExit } = child.process;
+      const { role, pid, epoch, state, restarts, startedMs, lastExit, life, nextStartInMs } = child.process;
       return {
         role,
         pid,
@@ -60,8 +63,12 @@ function processes(supervisor: Supervisor) {
             : {
                 code: lastExit.code,
                 signal: lastExit.signal as string | null,
+                how: lastExit.how,
                 at: new Date(lastExit.atMs).toISOString(),
               },
+        reason: life.reason,
+        deaths: life.deaths,
+        nextStartInMs,
       };
     }),
   ];
@@ -88,7 +95,11 @@ export function statusDocument(supervisor: Supervisor): unknown {
       slot: one.slot ?? null,
       epoch: one.epoch,
       state: one.state,
+      reason: one.reason,
       restarts: one.restarts,
+      /** Lives in a row that ended before anything was finished. */
+      fruitless_lives: one.deaths,
+      next_start_in_s: one.nextStartInMs === undefined ? null : round(one.nextStartInMs / 1000),
       last_exit: one.lastExit ?? null,
       uptime_s: round(one.uptimeS),
       rss_bytes: residentBytes(one.pid),
@@ -110,10 +121,11 @@ function modelStatus(version: ServedVersion) {
     file_bytes: version.sizeBytes,
     max_batch_size: batching?.maxBatchSize ?? null,
     batching: batching?.reason ?? null,
-    devices: placements.map(({ device, state, reason, running, slots, loadMs }) => ({
+    devices: placements.map(({ device, state, reason, outage, running, slots, loadMs, canary }) => ({
       device,
       state,
-      reason,
+      reason: state === 'serving' ? '' : (outage ?? reason),
+      canary: canary?.detail ?? null,
       instances: { running: running.size, min: config.instances.min, max: slots.length },
       load_ms: Math.round(loadMs),
     })),

@@ -23,6 +23,7 @@ import { BatchingCache } from './batching-cache.ts';
 import { DeviceChild } from './device-child.ts';
 import { IngressChild } from './ingress-child.ts';
 import { Loads } from './loads.ts';
+import { OomWatch } from './oom-watch.ts';
 import { openListeners, readDevices, readModels, requireQueueMemory } from './preparation.ts';
 import { Readiness } from './readiness.ts';
 import { RuntimeFile } from './runtime-file.ts';
@@ -117,6 +118,7 @@ export class Supervisor {
     this.#loads = new Loads(this.versions, new BatchingCache(settings.cacheDir, log), this.#weightLock, log, () =>
       this.changed(),
     );
+    const oom = new OomWatch(performance.now());
     devices.forEach((device, n) => {
       const instancesMax = this.versions.reduce(
         (sum, { placements }) => sum + (placements.find(({ device: name }) => name === names[n])?.slots.length ?? 0),
@@ -126,8 +128,10 @@ export class Supervisor {
         bellWriteFds,
         instancesMax: Math.max(1, instancesMax),
         deviceCount: devices.length,
+        runTimeoutMs: settings.runTimeoutS * 1000,
         logLevel: settings.logLevel,
         log,
+        oom,
         loads: this.#loads,
         versions: this.versions,
         onRefused: (message) => this.#refused(message),
@@ -143,13 +147,15 @@ export class Supervisor {
           bellReadFd: this.#pipes[slot]!.readFd,
           bellWriteFds,
           log,
+          oom,
           versions: this.versions,
           announcement: () => this.#announcement(),
           onListening: () => this.changed(),
         }),
       );
     }
-    this.#upkeep = new Upkeep(this.versions, this.devices, log);
+    const { versions, ingresses } = this;
+    this.#upkeep = new Upkeep({ versions, devices: this.devices, ingresses, loads: this.#loads, oom, log });
     const registry = createRegistry(() => metricsSnapshot(this));
     this.#admin = new AdminServer(listeners.metrics.fd, {
       metrics: () => registry.metrics(),
@@ -169,6 +175,7 @@ export class Supervisor {
     const stop = (signal: NodeJS.Signals): void => this.stop(signal);
     process.on('SIGTERM', stop);
     process.on('SIGINT', stop);
+    process.on('SIGHUP', () => this.#hangUp());
     await this.#admin.listen();
     this.#runtimeFile.write({ http: this.httpUrl, metrics: this.metricsUrl });
     this.#service.start();
@@ -204,6 +211,18 @@ export class Supervisor {
     else this.log.error({ reason: message }, 'a device that was there is no longer available');
   }
 
+  /** A terminal that goes away ends the server, as it ends everything else; without one, it is the command to try again what has been given up. */
+  #hangUp(): void {
+    if (process.stderr.isTTY) {
+      this.stop('SIGHUP');
+      return;
+    }
+    if (this.state !== 'starting' && this.state !== 'running') return;
+    this.log.info('told to try again what has been given up');
+    for (const child of [...this.ingresses, ...this.devices]) child.process.retry();
+    this.#loads.retryAll();
+  }
+
   #announcement() {
     return {
       type: 'models' as const,
@@ -227,7 +246,6 @@ export class Supervisor {
   stop(signal: NodeJS.Signals): void {
     if (this.state === 'draining') {
       this.log.warn({ signal }, 'told to stop again: stopping at once');
-      for (const child of [...this.ingresses, ...this.devices]) child.process.kill('SIGKILL');
       void this.#stopEverything(exitCode('DRAIN_CUT'));
       return;
     }
@@ -257,7 +275,7 @@ export class Supervisor {
     this.#loads.stop();
     for (const child of [...this.ingresses, ...this.devices]) {
       child.process.stopping();
-      child.process.kill('SIGKILL');
+      child.process.condemn('server stopped', 'the server was stopped');
     }
     await Promise.all([...this.ingresses, ...this.devices].map((child) => child.process.gone));
     // The admin server closes the descriptor that it listens on.

@@ -1,28 +1,49 @@
 /**
- * What the supervisor does at intervals: looks after the queues (a wake-up lost with a process), scales instances, gives unused shared memory back.
+ * What the supervisor does at intervals: looks after its children (stopped, silent, stuck in a run) and after the queues (a wake-up lost with a process), scales
+ * instances, tries failed loads again, gives unused shared memory back. Nothing here blocks.
  */
 import type { Logger } from '../config/log.ts';
 import { census, executingSinceUs, failQueued, nudge } from '../queue/reclaim.ts';
 import { STATUS_WORKER_LOST } from '../queue/result.ts';
 import { decide, initialScaler, type ScalerState } from '../scheduler/instance-scaler.ts';
 import type { DeviceChild } from './device-child.ts';
+import type { IngressChild } from './ingress-child.ts';
+import type { Loads } from './loads.ts';
+import type { OomWatch } from './oom-watch.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 
 const TICK_MS = 100;
 const TRIM_TICKS = 100;
+/** The kernel is asked for the state of the processes, and failed loads are looked at. */
+const LOOK_TICKS = 5;
+
+export interface UpkeepOptions {
+  readonly versions: readonly ServedVersion[];
+  readonly devices: readonly DeviceChild[];
+  readonly ingresses: readonly IngressChild[];
+  readonly loads: Loads;
+  readonly oom: OomWatch;
+  readonly log: Logger;
+}
 
 export class Upkeep {
   readonly #versions: readonly ServedVersion[];
   readonly #devices: readonly DeviceChild[];
+  readonly #ingresses: readonly IngressChild[];
+  readonly #loads: Loads;
+  readonly #oom: OomWatch;
   readonly #log: Logger;
   readonly #scalers = new Map<Placement, ScalerState>();
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
   #scaling = true;
 
-  constructor(versions: readonly ServedVersion[], devices: readonly DeviceChild[], log: Logger) {
+  constructor({ versions, devices, ingresses, loads, oom, log }: UpkeepOptions) {
     this.#versions = versions;
     this.#devices = devices;
+    this.#ingresses = ingresses;
+    this.#loads = loads;
+    this.#oom = oom;
     this.#log = log;
   }
 
@@ -41,6 +62,11 @@ export class Upkeep {
 
   #tick(): void {
     this.#ticks++;
+    const now = performance.now();
+    const isLook = this.#ticks % LOOK_TICKS === 0;
+    for (const child of [...this.#devices, ...this.#ingresses]) child.watch(now, isLook);
+    this.#oom.sample(now);
+    if (isLook && this.#scaling) this.#loads.retryDue(now);
     for (const version of this.#versions) {
       const { segment, bells } = version;
       if (segment === undefined || bells === undefined) continue;

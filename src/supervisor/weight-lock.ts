@@ -3,13 +3,14 @@
  * batchport on the host. What a restart stampede costs is bounded by it.
  *
  * A kernel lock (flock) on one file: gone with the process that held it, never taken from a live one, nothing stale to clean up. The supervisor holds it while one
- * of its devices loads; if the supervisor dies, so does the load. Where no lock file can be had, loads of this server still come one after the other
+ * of its devices loads; if the supervisor dies, so does the load. A line in the log tells of every time it was held. Where no lock file can be had, loads of this server still come one after the other
  * (loads.ts), and the log says so.
  */
 import { closeSync, constants as fs, fstatSync, openSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from '../config/log.ts';
+import { nowUs } from '../system/clock.ts';
 import { lock, unlock } from '../system/flock.ts';
 
 const FILE_NAME = 'batchport-weights.lock';
@@ -32,6 +33,9 @@ export class WeightLock {
   readonly #file: string | undefined;
   #state: WeightLockStatus['state'] = 'free';
   #sinceMs = 0;
+  /** On the clock of the host, for the log. */
+  #takenUs = 0;
+  #waitedMs = 0;
   #model: string | undefined;
 
   constructor(log: Logger, directories: readonly string[] = DIRECTORIES) {
@@ -65,13 +69,19 @@ export class WeightLock {
         throw error;
       }
     }
+    this.#waitedMs = performance.now() - this.#sinceMs;
+    this.#takenUs = nowUs();
     this.#move('holding', model);
   }
 
   release(): void {
     if (this.#state !== 'holding') return;
+    const model = this.#model;
+    const [takenUs, givenUs] = [Math.round(this.#takenUs), Math.round(nowUs())];
     if (this.#fd !== undefined) unlock(this.#fd);
     this.#move('free', undefined);
+    const heldMs = Math.round((givenUs - takenUs) / 1000);
+    this.#log.info({ model, waitedMs: Math.round(this.#waitedMs), heldMs, takenUs, givenUs }, 'weight lock given back');
   }
 
   /** Gives the file back. A lock still held goes with it. */

@@ -1,7 +1,7 @@
 /**
- * What a process tells the kernel about itself: whom it dies with, and its name. And the number of a thread.
+ * What a process tells the kernel about itself: whom it dies with, and its name. And the number of a thread; and what the kernel tells about another process.
  */
-
+import { readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { isMainThread } from 'node:worker_threads';
 import { throwLastError } from './errno.ts';
@@ -56,4 +56,18 @@ export function setProcessName(name: string): void {
 /** Kernel's number of the calling thread: the process id on the main thread, unique in the machine at any one time. */
 export function currentThreadId(): number {
   return gettid();
+}
+
+/**
+ * State of a process as the kernel writes it (proc(5)): R running, S sleeping, D waiting for a device, T stopped by a signal, t by a debugger, Z dead and not
+ * reaped. Undefined when there is no such process.
+ */
+export function processState(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // The name, in brackets, may hold anything; the state follows its last bracket.
+    return stat.slice(stat.lastIndexOf(')') + 2, stat.lastIndexOf(')') + 3);
+  } catch {
+    return undefined;
+  }
 }

@@ -28,6 +28,7 @@ const accepted: readonly unknown[] = [
   { instances: { min: 1, max: 64 } },
   { devices: ['cpu', 'cpu:0-3', 'cuda:0'] },
   { slo_ms: 1 },
+  { run_timeout_ms: 100 },
   { queue: { max_rows: 1, max_bytes: 4096 } },
   { queue: { max_bytes: '64MiB' } },
   { queue: { max_bytes: '1 GB' } },
@@ -74,6 +75,10 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"devices": [""]}', '1:14: devices[0] is ""; it must be the name of a device, such as "cpu" or "cuda:0"'],
   ['{"devices": ["cpu", "cpu"]}', '1:13: devices is ["cpu","cpu"]; it must be a list that names each device once'],
   ['{"slo_ms": 0}', '1:12: slo_ms is 0; it must be an integer number of milliseconds from 1 to 86400000'],
+  [
+    '{"run_timeout_ms": 99}',
+    '1:20: run_timeout_ms is 99; it must be an integer number of milliseconds from 100 to 86400000',
+  ],
   ['{"queue": {"max_rows": 0}}', '1:24: queue.max_rows is 0; it must be an integer from 1 to 1048576'],
   [
     '{"max_batch_size": 64, "queue": {"max_rows": 32}}',
@@ -205,6 +210,7 @@ test('without a file, and with an empty object, every default that needs no sign
     instances: { min: 1, max: 1 },
     devices: undefined,
     sloMs: undefined,
+    runTimeoutMs: undefined,
     queue: { maxRows: 1024, maxBytes: 256 * MIB },
     memoryBudgetBytes: undefined,
     versionPolicy: { kind: 'latest', count: 1 },
@@ -220,6 +226,7 @@ test('every key of the file arrives in its field', () => {
     instances: { min: 2, max: 4 },
     devices: ['cpu'],
     slo_ms: 250,
+    run_timeout_ms: 1500,
     queue: { max_rows: 128, max_bytes: '64MiB' },
     memory_budget_bytes: '2GB',
     version_policy: { specific: [10, '9', 10] },
@@ -231,6 +238,7 @@ test('every key of the file arrives in its field', () => {
     instances: { min: 2, max: 4 },
     devices: ['cpu'],
     sloMs: 250,
+    runTimeoutMs: 1500,
     queue: { maxRows: 128, maxBytes: 64 * MIB },
     memoryBudgetBytes: 2e9,
     versionPolicy: { kind: 'specific', versions: ['10', '9'] },
@@ -276,5 +284,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 19);
+  assert.equal(keys, 20);
 });

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { Worker } from 'node:worker_threads';
-import { currentThreadId, PARENT_GONE_EXIT_CODE, setProcessName } from '../../../src/system/process.ts';
-import { startFixture } from './child.ts';
+import { currentThreadId, PARENT_GONE_EXIT_CODE, processState, setProcessName } from '../../../src/system/process.ts';
+import { startFixture, until } from './child.ts';
 
 const MODULE = new URL('../../../src/system/process.js', import.meta.url).href;
 
@@ -58,4 +58,18 @@ test('threads have numbers of their own, and the main thread that of the process
   const other = await onOtherThread('return m.currentThreadId()');
   assert.equal(typeof other, 'number');
   assert.notEqual(other, process.pid);
+});
+
+test('a process that is stopped by a signal shows it, until it goes on', async (t) => {
+  const child = startFixture(t, 'parent', []);
+  await child.line();
+  assert.match(processState(child.pid) ?? '', /^[RSD]$/);
+  child.process.kill('SIGSTOP');
+  await until(() => processState(child.pid) === 'T');
+  child.process.kill('SIGCONT');
+  await until(() => processState(child.pid) !== 'T');
+});
+
+test('a process that does not exist has no state', () => {
+  assert.equal(processState(2 ** 22 + 1), undefined);
 });

@@ -1,0 +1,117 @@
+/**
+ * The canary: one row of made-up inputs with which an instance proves, before it takes batches, that device, weights and thread really run.
+ *
+ * Which inputs a model takes is found out once, when it is loaded; the instances then make that one run. A model that takes none of them (one that looks its
+ * input up in a table, say) cannot be proven so: its instances serve without a canary, and the report says why.
+ *
+ * Owner: memory and values of a run are released before it returns. Bounds: ATTEMPTS_MAX runs to find inputs, BYTES_MAX of them.
+ */
+import type { CanaryReport } from '../protocol/control.ts';
+import { Cells } from '../runtime/cells.ts';
+import { OrtError } from '../runtime/ort-error.ts';
+import type { Runner, TensorValue } from '../runtime/runner.ts';
+import { datatypeInfo } from '../tensor/datatype.ts';
+import type { ModelSignature } from '../tensor/signature.ts';
+import { fillProbeRow } from './probe-data.ts';
+import { RunFault } from './slab-run.ts';
+
+/** Inputs as the probe of batchability makes them, of one row. Plain data. */
+export interface Canary {
+  /** Of the variable dimensions but the first. */
+  readonly size: number;
+  readonly mode: 'from zero' | 'from one';
+}
+
+export interface CanaryFound {
+  readonly canary: Canary | undefined;
+  readonly report: CanaryReport;
+}
+
+type CanaryRunner = Pick<Runner, 'tensorOver' | 'stringTensor' | 'setString' | 'run' | 'release'>;
+
+const SIZES = [32, 64, 512, 8, 1] as const;
+const MODES = ['from zero', 'from one'] as const;
+const ATTEMPTS_MAX = SIZES.length * MODES.length;
+const BYTES_MAX = 256 * 2 ** 20;
+/** What a string costs about. */
+const STRING_BYTES = 64;
+
+/** Finds inputs that the model takes. Blocks for the runs it makes. @throws only for a bug */
+export function findCanary(runner: CanaryRunner, signature: ModelSignature): CanaryFound {
+  const sized = signature.inputs.some(({ shape }) => shape.indexOf(-1, 1) > 0);
+  let failure = 'they would be too large';
+  for (const size of sized ? SIZES : SIZES.slice(0, 1)) {
+    for (const mode of MODES) {
+      const canary = { size, mode };
+      if (bytesOf(signature, size) > BYTES_MAX) continue;
+      try {
+        runCanary(runner, signature, canary);
+        return { canary, report: { found: true, detail: 'A run of one row of made-up inputs succeeded.' } };
+      } catch (error) {
+        if (!isRunFailure(error)) throw error;
+        failure = error.message;
+        // It ran for too long: others would as well.
+        if (error instanceof RunFault) return notFound(failure);
+      }
+    }
+  }
+  return notFound(failure);
+}
+
+function notFound(failure: string): CanaryFound {
+  const detail = `The model took none of ${ATTEMPTS_MAX} made-up inputs, so its instances are not tried before they serve (${failure}).`;
+  return { canary: undefined, report: { found: false, detail } };
+}
+
+/** One run with these inputs. @throws OrtError, RunFault */
+export function runCanary(runner: CanaryRunner, { inputs, outputs }: ModelSignature, { size, mode }: Canary): void {
+  const values: TensorValue[] = [];
+  const results: (TensorValue | undefined)[] = outputs.map(() => undefined);
+  const memory: Cells[] = [];
+  try {
+    inputs.forEach(({ datatype, shape }, index) => {
+      const dims = dimsOf(shape, size);
+      const elements = count(dims);
+      const byteLength = elements * datatypeInfo(datatype).elementBytes;
+      const cells = new Cells(Math.ceil(byteLength / 8));
+      memory.push(cells);
+      const texts = fillProbeRow(datatype, mode, index, 0, elements, cells.bytes.subarray(0, byteLength));
+      if (datatype === 'BYTES') {
+        const value = runner.stringTensor(dims);
+        values.push(value);
+        texts.forEach((text, element) => {
+          runner.setString(value, element, text);
+        });
+      } else values.push(runner.tensorOver(datatype, cells.address, byteLength, dims));
+    });
+    runner.run(
+      values,
+      outputs.map((_, index) => index),
+      results,
+    );
+  } finally {
+    for (const value of [...values, ...results]) if (value !== undefined) runner.release(value);
+    memory.length = 0; // until here the tensors lay in it
+  }
+}
+
+/** Whether a run failed, which is the model's matter, and not this program. */
+export function isRunFailure(error: unknown): error is OrtError | RunFault {
+  return error instanceof OrtError || error instanceof RunFault;
+}
+
+function bytesOf({ inputs }: ModelSignature, size: number): number {
+  let bytes = 0;
+  for (const { datatype, shape } of inputs) {
+    bytes += count(dimsOf(shape, size)) * (datatypeInfo(datatype).elementBytes || STRING_BYTES);
+  }
+  return bytes;
+}
+
+function dimsOf(shape: readonly number[], size: number): number[] {
+  return shape.map((dim, axis) => (dim !== -1 ? dim : axis === 0 ? 1 : size));
+}
+
+function count(shape: readonly number[]): number {
+  return shape.reduce((product, dim) => product * dim, 1);
+}
