@@ -193,6 +193,9 @@ test('a batch never has more rows than max_batch_size, whatever the requests bri
     assert.equal(run.rows, TAGS_MAX);
     assert.equal(run.batches, new Set(run.result.map(String)).size);
   }
+  const batchesUpTo = (le: string) => server.metric('batchport_batch_rows_bucket', { model: 'batch_spy', le });
+  assert.equal(await batchesUpTo(String(BATCH_ROWS)), await batchesUpTo('+Inf'));
+  assert.equal(await batchesUpTo('+Inf'), (await executions('batch_spy')).batches);
 });
 
 test('a request of max_batch_size rows is taken, one of more is refused with the limit', async () => {

@@ -96,6 +96,7 @@ async function executions(model: string): Promise<{ batches: number; rows: numbe
   return { batches, rows };
 }
 
+// Shared memory that the runtime refuses, or a tensor laid over the wrong bytes, gives other numbers than a call in the process (case 5).
 for (const name of BATCHED) {
   test(`a batch of ${name} gives the bits of one run of its rows`, async (t) => {
     const forms = requestsFor(fixture(name));
