@@ -142,7 +142,7 @@ test('each input of the model must be there once, and no other', async () => {
   assert.equal((await askSimple(input('INPUT1'), input('INPUT0'))).status, 200, 'any order');
 });
 
-test('an input that has a default may not be sent and is not asked for', async () => {
+test('an input that has a default is not asked for and cannot be sent', async () => {
   const { inputs } = json(await get(server.url, '/v2/models/add_with_initializer')) as { inputs: { name: string }[] };
   assert.deepEqual(
     inputs.map(({ name }) => name),
@@ -151,6 +151,12 @@ test('an input that has a default may not be sent and is not asked for', async (
   const sample = sampleInputs(fixture('add_with_initializer'), new Random(1), 1);
   const answer = await infer(server.url, 'add_with_initializer', jsonRequest(sample));
   assertSameTensors(outputsOf(answer), fixture('add_with_initializer').reference!(sample));
+  const both = new Map([...sample, ['INITIALIZER', sample.get('INPUT')!]]);
+  assertRefused(
+    await infer(server.url, 'add_with_initializer', jsonRequest(both)),
+    'BAD_TENSOR',
+    /unexpected inference input 'INITIALIZER'/,
+  );
 });
 
 test('outputs are those of the model, each at most once; none named means all', async () => {
