@@ -1,20 +1,21 @@
 /**
  * Reads the `data` of a JSON tensor straight into storage of its datatype.
  *
- * Data is one flat array, or nested exactly as the shape. Ragged or differently nested data is refused even where the number of
- * elements would do: it almost always is a transposed shape, which would give a wrong answer in silence.
+ * Data is one flat array, or nested in some regular way: as the shape, as nearly all clients send it, or otherwise with the same number of
+ * elements, as the protocol allows. Ragged data is refused even where the number of elements would do.
  *
  * Bound: storage is allocated only when the text left could hold that many elements, so it is at most four times the text.
  */
 import { BatchportError } from '../config/errors.ts';
 import { type Datatype, datatypeInfo } from '../tensor/datatype.ts';
-import { formatShape } from '../tensor/shape.ts';
+import { elementCount, formatShape } from '../tensor/shape.ts';
 import type { JsonCursor } from './json-cursor.ts';
 import { endElement, failElement, failSurplus, type JsonTensorLabel } from './json-elements.ts';
 import { readFloat32Run, readFloat64Run } from './json-floats.ts';
 import { type NarrowIntegers, readInteger64Run, readIntegerRun } from './json-integers.ts';
 import { type BytesSink, readBooleanRun, readStringRun, serialisedBytesMax } from './json-strings.ts';
 
+const RANK_MAX = 64;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
 
@@ -59,20 +60,67 @@ export function readJsonTensor(
     );
   }
   cursor.openArray();
-  const nested = shape.length > 1 && cursor.peek() === OPEN_BRACKET;
+  const nested = cursor.peek() === OPEN_BRACKET && shape.length > 1;
   const label: JsonTensorLabel = { name, datatype, shape, nested };
   if (datatype === 'BYTES') {
     cursor.pos = start;
     cursor.skipValue(INPUT_DEPTH);
     const sink: BytesSink = { data: Buffer.allocUnsafe(serialisedBytesMax(cursor.pos - start, count)), at: 0 };
-    cursor.pos = start + 1;
-    const readRun: RunReader = (from, n) => readStringRun(cursor, label, sink, from, n);
-    readArray(cursor, label, readRun, count);
+    readEitherWay(cursor, label, start, count, (tensor) => {
+      sink.at = 0;
+      return (from, n) => readStringRun(cursor, tensor, sink, from, n);
+    });
     return sink.data.subarray(0, sink.at);
   }
   const storage = allocateAligned(count * datatypeInfo(datatype).elementBytes);
-  readArray(cursor, label, runReader(cursor, label, storage, count), count);
+  readEitherWay(cursor, label, start, count, (tensor) => runReader(cursor, tensor, storage, count));
   return storage;
+}
+
+/**
+ * Reads the array that begins at `start`: nested as the shape, or, where that fails, as it is nested itself. So only data that is nested otherwise is
+ * looked at twice.
+ */
+function readEitherWay(
+  cursor: JsonCursor,
+  tensor: JsonTensorLabel,
+  start: number,
+  count: number,
+  reader: (tensor: JsonTensorLabel) => RunReader,
+): void {
+  try {
+    cursor.pos = start + 1;
+    readArray(cursor, tensor, reader(tensor), count);
+  } catch (error) {
+    if (!(error instanceof BatchportError) || error.code !== 'BAD_TENSOR') throw error;
+    if (count === 0 || tensor.shape.length === 0) throw error;
+    try {
+      cursor.pos = start;
+      const dims = nestingOf(cursor);
+      if (dims.length === 1 || elementCount(dims) !== count || dims.join() === tensor.shape.join()) throw error;
+      const relabelled = { ...tensor, shape: dims, nested: true };
+      cursor.pos = start + 1;
+      readArray(cursor, relabelled, reader(relabelled), count);
+    } catch {
+      throw error; // ragged, or worse: what was said of the shape is the more useful thing
+    }
+  }
+}
+
+/** Lengths of the array at the cursor, of its first element, of that one's first element, and so on. Moves behind the array. */
+function nestingOf(cursor: JsonCursor): number[] {
+  const dims: number[] = [];
+  const enter = (level: number): void => {
+    cursor.openArray();
+    dims.push(0);
+    for (let first = true; cursor.nextElement(first); first = false) {
+      dims[level]!++;
+      if (first && level < RANK_MAX && cursor.kind() === 'array') enter(level + 1);
+      else cursor.skipValue(INPUT_DEPTH + level + 1);
+    }
+  };
+  enter(0);
+  return dims;
 }
 
 /** Uninitialised memory on an 8-byte boundary, so that every typed array can lie over it. */

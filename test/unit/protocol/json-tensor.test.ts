@@ -22,17 +22,30 @@ test('flat and nested data are the same row-major tensor', () => {
   assert.deepEqual(ints('[1,2,3,4,5,6]', [3, 2, 1]), flat);
 });
 
-test('nested data that is ragged or nested otherwise than the shape is refused', () => {
+test('data nested in another regular way is taken by its number of elements', () => {
+  const flat = bytesOf(1, 2, 3, 4, 5, 6);
+  const cases: [string, number[]][] = [
+    ['[[1,2,3,4,5,6]]', [6, 1]],
+    ['[[1],[2],[3],[4],[5],[6]]', [6]],
+    ['[[1,2],[3,4],[5,6]]', [2, 3]],
+    ['[[[1,2,3],[4,5,6]]]', [2, 3]],
+    ['[[[1,2,3]],[[4,5,6]]]', [6]],
+  ];
+  for (const [data, shape] of cases) assert.deepEqual(ints(data, shape), flat, data);
+});
+
+test('ragged data is refused, whatever its number of elements', () => {
   const cases: [string, number[]][] = [
     ['[[1,2,3],[4,5],[6]]', [2, 3]],
-    ['[[1,2],[3,4],[5,6]]', [2, 3]],
+    ['[[1,2],[3,4],[5]]', [2, 3]],
+    ['[[1,2,3,4],[5,6]]', [2, 3]],
+    ['[[[1,2],[3,4]],[[5,6]]]', [2, 3]],
     ['[[1,2,3],[4,5,6],[7,8,9]]', [2, 3]],
     ['[[1,2,3]]', [2, 3]],
     ['[[1,2,3],4,5,6]', [2, 3]],
     ['[1,2,3,[4,5,6]]', [2, 3]],
-    ['[[1,2,3,4,5,6]]', [6, 1]],
-    ['[[[1,2,3],[4,5,6]]]', [2, 3]],
-    ['[[1],[2]]', [2]],
+    ['[[1],2]', [2]],
+    ['[1,[2]]', [2]],
     ['[[1,2,3],[]]', [2, 3]],
     ['[[1,2,3],{}]', [2, 3]],
   ];
