@@ -14,13 +14,21 @@ import { type Command, type CommandArguments, optionsOf } from './command.ts';
 import { COMPLETION_REQUEST, completionCommand, completionRequest } from './completion.ts';
 import { inferCommand } from './infer.ts';
 import { inspectCommand } from './inspect.ts';
+import { installServiceCommand } from './install-service.ts';
 import { runCommand } from './run.ts';
 import { statusCommand } from './status.ts';
 import { processTerminal, type Terminal } from './terminal.ts';
 
 const HELP_WIDTH_MAX = 110;
 
-const otherCommands = [inferCommand, inspectCommand, statusCommand, checkConfigCommand, completionCommand];
+const otherCommands = [
+  inferCommand,
+  inspectCommand,
+  statusCommand,
+  checkConfigCommand,
+  installServiceCommand,
+  completionCommand,
+];
 /** The first is the default. */
 const commands: readonly Command[] = [runCommand(otherCommands.map(({ name }) => name)), ...otherCommands];
 

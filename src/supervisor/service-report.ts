@@ -6,13 +6,13 @@ import { executingSinceUs } from '../queue/reclaim.ts';
 import { nowUs } from '../system/clock.ts';
 import type { Loads } from './loads.ts';
 import type { Readiness } from './readiness.ts';
-import type { ServedVersion } from './served-version.ts';
+import type { Placement, ServedVersion } from './served-version.ts';
 import type { ServerState } from './supervisor.ts';
 
 /**
- * Age from which a run counts as stuck. Far beyond what a run may take: hung runs are looked after one by one elsewhere, and this is for the day on which that fails.
+ * How far beyond its limit a run counts as stuck. One that hangs is cancelled, and its process killed, soon after the limit; this is for the day on which that fails.
  */
-export const STUCK_RUN_MS = 10 * 60_000;
+export const STUCK_MARGIN_MS = 60_000;
 
 const REASON_LENGTH_MAX = 200;
 
@@ -26,7 +26,16 @@ export interface ServiceReport {
   readonly status: string;
 }
 
+/** What an instance does. */
+export interface RunAge {
+  /** 0 for an idle one. */
+  readonly forMs: number;
+  readonly limitMs: number;
+}
+
 export interface Reported {
+  /** Default of models that set no limit of their own. */
+  readonly settings: { readonly runTimeoutS: number };
   readonly state: ServerState;
   readonly readiness: Readiness;
   readonly versions: readonly ServedVersion[];
@@ -35,30 +44,36 @@ export interface Reported {
 }
 
 export function serviceReport(server: Reported): ServiceReport {
-  const { state, readiness, versions, loads } = server;
+  const { state, readiness, versions, loads, settings } = server;
+  const coming = versions.some(({ placements }) => placements.some(isComing));
   return {
     ready: state === 'running' && readiness.now(state).ready,
     loading: loads.loading !== null || loads.waiting > 0,
-    stuck:
-      versions.every(({ placements }) => placements.every(({ state }) => state === 'serving' || state === 'failed')) &&
-      everyRunStuck(runAgesMs(versions, nowUs())),
+    stuck: !coming && everyRunStuck(runAges(versions, settings.runTimeoutS * 1000, nowUs())),
     status: statusLine(server),
   };
 }
 
-/** @param agesMs of the current run of each instance; 0 for an idle one */
-export function everyRunStuck(agesMs: readonly number[]): boolean {
-  return agesMs.length > 0 && agesMs.every((ageMs) => ageMs > STUCK_RUN_MS);
+/** Whether every instance is stuck in its run, and there is one. */
+export function everyRunStuck(runs: readonly RunAge[]): boolean {
+  return runs.length > 0 && runs.every(({ forMs, limitMs }) => forMs > limitMs + STUCK_MARGIN_MS);
 }
 
-function runAgesMs(versions: readonly ServedVersion[], now: number): number[] {
-  return versions.flatMap(({ segment, placements }) =>
+function isComing({ state, outage }: Placement): boolean {
+  return outage === undefined && (state === 'waiting' || state === 'loading');
+}
+
+function runAges(versions: readonly ServedVersion[], defaultLimitMs: number, now: number): RunAge[] {
+  return versions.flatMap(({ segment, placements, config }) =>
     segment === undefined
       ? []
       : placements.flatMap(({ running }) =>
           [...running].map((slot) => {
             const since = executingSinceUs(segment, slot);
-            return since > 0 ? (now - since) / 1000 : 0;
+            return {
+              forMs: since > 0 ? (now - since) / 1000 : 0,
+              limitMs: config.runTimeoutMs ?? defaultLimitMs,
+            };
           }),
         ),
   );

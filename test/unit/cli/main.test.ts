@@ -24,7 +24,7 @@ function spawn(...args: string[]) {
 test('--help shows every command, every setting with its default, examples and the exit codes', () => {
   const { status, stdout } = spawn('--help');
   assert.equal(status, 0);
-  for (const name of ['run', 'infer', 'inspect', 'status', 'check-config', 'completion']) {
+  for (const name of ['run', 'infer', 'inspect', 'status', 'check-config', 'install-service', 'completion']) {
     assert.match(stdout, new RegExp(`bin/serve ${name}`));
   }
   for (const name of SETTING_NAMES) {
@@ -36,7 +36,7 @@ test('--help shows every command, every setting with its default, examples and t
 });
 
 test('each command has a help with examples', () => {
-  for (const name of ['run', 'infer', 'inspect', 'status', 'check-config', 'completion']) {
+  for (const name of ['run', 'infer', 'inspect', 'status', 'check-config', 'install-service', 'completion']) {
     const { status, stdout } = spawn(name, '--help');
     assert.equal(status, 0, name);
     assert.match(stdout, new RegExp(`^bin/serve ${name}[\\s\\S]*Examples:\\n {2}bin/serve [\\s\\S]*Exit codes:`), name);
@@ -159,7 +159,7 @@ test('completion offers commands, options and choices, and leaves files to the s
       .slice(0, -1);
   assert.deepEqual(
     offers('in').filter((word) => word.startsWith('in')),
-    ['infer', 'inspect'],
+    ['infer', 'inspect', 'install-service'],
   );
   assert.ok(offers('--').includes('--http-port'));
   assert.ok(offers('status', '--').includes('--url'));

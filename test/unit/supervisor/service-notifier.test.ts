@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { createLogger } from '../../../src/config/log.ts';
 import { LOAD_EXTENSION_US, ServiceNotifier } from '../../../src/supervisor/service-notifier.ts';
-import { everyRunStuck, type ServiceReport, STUCK_RUN_MS } from '../../../src/supervisor/service-report.ts';
+import { everyRunStuck, type ServiceReport, STUCK_MARGIN_MS } from '../../../src/supervisor/service-report.ts';
 import type { Notification, ServiceManager } from '../../../src/system/notify.ts';
 
 const WATCHDOG_US = 10_000_000;
@@ -159,11 +159,13 @@ test('without a manager nobody is asked for a report', (t) => {
   assert.deepEqual([world.reports, manager.take()], [0, []]);
 });
 
-test('every instance has to be stuck, and there has to be one', () => {
-  const long = STUCK_RUN_MS + 1;
+test('every instance has to be stuck, far beyond its own limit, and there has to be one', () => {
+  const stuck = { forMs: 500 + STUCK_MARGIN_MS + 1, limitMs: 500 };
+  const slow = { forMs: 500 + STUCK_MARGIN_MS, limitMs: 500 };
+  const patient = { ...stuck, limitMs: 3_600_000 };
+  const idle = { forMs: 0, limitMs: 500 };
   assert.equal(everyRunStuck([]), false);
-  assert.equal(everyRunStuck([long]), true);
-  assert.equal(everyRunStuck([long, long]), true);
-  assert.equal(everyRunStuck([long, 0]), false);
-  assert.equal(everyRunStuck([long, STUCK_RUN_MS]), false);
+  assert.equal(everyRunStuck([stuck]), true);
+  assert.equal(everyRunStuck([stuck, stuck]), true);
+  for (const other of [slow, patient, idle]) assert.equal(everyRunStuck([stuck, other]), false);
 });
