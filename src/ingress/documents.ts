@@ -46,7 +46,7 @@ export class Documents {
       case 'modelConfig':
         return ok(this.#config(this.#models.find(route.model, route.version)));
       case 'repositoryIndex':
-        return ok([...this.#models.all()].map(indexEntry));
+        return ok(this.index(Buffer.alloc(0)));
       case 'repositoryLoad':
       case 'repositoryUnload':
         throw new BatchportError(
@@ -56,6 +56,16 @@ export class Documents {
       case 'infer':
         throw new Error('inference is not a document: this is a bug');
     }
+  }
+
+  /**
+   * The repository index. The body may be empty, or an object whose `ready` leaves out what is not ready.
+   *
+   * @throws BAD_REQUEST
+   */
+  index(body: Buffer): unknown[] {
+    const entries = [...this.#models.all()];
+    return (wantsReady(body) ? entries.filter(isReady) : entries).map(indexEntry);
   }
 
   #modelReady(entry: ModelEntry): Document {
@@ -123,4 +133,27 @@ function indexEntry(entry: ModelEntry) {
 
 function ok(document: unknown): Document {
   return { status: 200, document };
+}
+
+const INDEX_BODY_MAX_BYTES = 64 * 1024;
+
+function wantsReady(body: Buffer): boolean {
+  if (body.length === 0) return false;
+  let request: unknown;
+  try {
+    if (body.length > INDEX_BODY_MAX_BYTES) throw new Error('too long');
+    request = JSON.parse(body.toString('utf8'));
+  } catch {
+    throw new BatchportError(
+      'BAD_REQUEST',
+      'The body of an index request is empty or a small JSON object such as {"ready":true}.',
+    );
+  }
+  const ready =
+    typeof request === 'object' && request !== null && Object.hasOwn(request, 'ready')
+      ? (request as { ready: unknown }).ready
+      : false;
+  if (typeof ready !== 'boolean')
+    throw new BatchportError('BAD_REQUEST', "'ready' of an index request must be true or false.");
+  return ready;
 }

@@ -126,7 +126,9 @@ export class HttpServer {
       if (fault !== undefined) throw fault;
       const route = this.#router.match(request.method ?? '', request.url ?? '');
       if (route.endpoint === 'infer') this.#infer(request, response, connection, headers, route, startedUs);
-      else {
+      else if (route.endpoint === 'repositoryIndex' && headers.contentLength !== 0) {
+        this.#index(request, response, connection, headers);
+      } else {
         const { status, document } = this.#documents.answer(route);
         dropBody(request, response, connection, headers);
         sendJson(response, status, document);
@@ -160,8 +162,39 @@ export class HttpServer {
     }
   }
 
+  /** The repository index takes a small body: `{"ready": true}` leaves out what is not ready. */
+  #index(request: IncomingMessage, response: ServerResponse, connection: Connection, headers: RequestHeaders): void {
+    const answer = (body: Buffer): void => {
+      try {
+        sendJson(response, 200, this.#documents.index(body));
+      } catch (error) {
+        sendError(response, asBatchportError(error));
+      }
+    };
+    if (headers.contentLength === -1 && !headers.chunked) {
+      request.resume();
+      answer(Buffer.alloc(0));
+      return;
+    }
+    this.#budget.check(headers.contentLength);
+    if (headers.expectsContinue) response.writeContinue();
+    connection.reading = new BodyRead(request, headers.contentLength, this.#budget, {
+      bodyRead: answer,
+      bodyFailed: (error) => {
+        connection.closeAfter(response);
+        sendError(response, error);
+      },
+    });
+  }
+
   noteBug(error: BatchportError): void {
     if (error.code === 'INTERNAL') this.#log.error({ err: error.cause ?? error }, 'a request failed; this is a bug');
+  }
+
+  /** For whoever looks for a request of theirs: the id it came with is in the line. */
+  noteFailure(error: BatchportError, model: string, id: string | undefined): void {
+    this.noteBug(error);
+    this.#log.debug({ model, id, code: error.code, reason: error.message }, 'request not answered with a result');
   }
 
   get budget(): BodyBudget {
@@ -282,7 +315,7 @@ class InferExchange implements Reply, BodyReceiver {
   }
 
   sendError(error: BatchportError): void {
-    this.#server.noteBug(error);
+    this.#server.noteFailure(error, this.#inference.model, this.#inference.id);
     if (this.#server.draining) this.#response.shouldKeepAlive = false;
     sendError(this.#response, error);
     this.#connection.delete(this.#inference);

@@ -89,8 +89,8 @@ export class Inference {
         );
       }
       serving.counters.received(rows, body.length);
-      if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
       this.#request = request;
+      if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
       const timeoutUs = request.timeoutUs !== undefined && request.timeoutUs > 0 ? request.timeoutUs : serving.sloUs;
       const deadlineUs = timeoutUs > 0 ? this.#startedUs + timeoutUs : 0;
       if (deadlineUs > 0) this.#armDeadline(deadlineUs);
@@ -110,6 +110,16 @@ export class Inference {
       this.#giveUp();
       this.fail(new BatchportError('DEADLINE_EXCEEDED', 'request timeout expired before the answer was there'));
     }, ms);
+  }
+
+  /** Name and version of the model. */
+  get model(): string {
+    return this.#serving.key;
+  }
+
+  /** The id the client gave, once the request has been read. */
+  get id(): string | undefined {
+    return this.#request?.id;
   }
 
   /** The result is there. Views of the reader are valid only during this call. */

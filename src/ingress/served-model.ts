@@ -5,7 +5,7 @@
  */
 import { IngressCounters, OUTCOMES, type Outcome } from '../metrics/counters.ts';
 import type { BoundRequest, RequestTemplate } from '../protocol/bound-request.ts';
-import type { ServedModel } from '../protocol/control.ts';
+import { modelKey, type ServedModel } from '../protocol/control.ts';
 import { RequestDecoder } from '../protocol/request-decoder.ts';
 import { ResponseEncoder } from '../protocol/response-encoder.ts';
 import { Doorbells, hear, wakeInstance } from '../queue/bells.ts';
@@ -62,6 +62,10 @@ export class Serving {
     this.counters = new IngressCounters(this.segment.f64, counterOffset(this.segment.geometry, { ingress: slot }) / 8);
     this.counters.inFlight(0);
     this.sloUs = (serving.sloMs ?? 0) * 1000;
+  }
+
+  get key(): string {
+    return modelKey(this.#model.name, this.#model.version);
   }
 
   /** Requests accepted and not yet answered. */

@@ -372,3 +372,21 @@ test('pipelined requests of different kinds are answered in their order', async 
 });
 
 test('no process of the server died on the way', () => assertUnharmed(server));
+
+test('the repository index tells every version, or only those that are ready', async () => {
+  const index = async (body: string): Promise<unknown> => {
+    const response = await fetch(`${server.url}/v2/repository/index`, { method: 'POST', body });
+    return { status: response.status, body: await response.json() };
+  };
+  const all = (await index('')) as { status: number; body: { state: string }[] };
+  assert.equal(all.status, 200);
+  assert.deepEqual(await index('{}'), all);
+  assert.deepEqual(await index('{"ready":false}'), all);
+  assert.deepEqual(await index('{"ready":true}'), {
+    status: 200,
+    body: all.body.filter(({ state }) => state === 'READY'),
+  });
+  for (const body of ['[', '{"ready":1}', '{"ready":null}']) {
+    assert.equal(((await index(body)) as { status: number }).status, 400, body);
+  }
+});
