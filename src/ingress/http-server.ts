@@ -126,7 +126,7 @@ export class HttpServer {
       if (fault !== undefined) throw fault;
       const route = this.#router.match(request.method ?? '', request.url ?? '');
       if (route.endpoint === 'infer') this.#infer(request, response, connection, headers, route, startedUs);
-      else if (route.endpoint === 'repositoryIndex' && headers.contentLength !== 0) {
+      else if (route.endpoint === 'repositoryIndex' && headers.contentLength !== 0 && !headers.expectsContinue) {
         this.#index(request, response, connection, headers);
       } else {
         const { status, document } = this.#documents.answer(route);
@@ -177,7 +177,6 @@ export class HttpServer {
       return;
     }
     this.#budget.check(headers.contentLength);
-    if (headers.expectsContinue) response.writeContinue();
     connection.reading = new BodyRead(request, headers.contentLength, this.#budget, {
       bodyRead: answer,
       bodyFailed: (error) => {
