@@ -10,6 +10,7 @@ import { cancelSleep, type Doorbells, pause, prepareSleep, SLEEP_MAX_US, sleep, 
 import {
   BLOCK_BYTES,
   CLAIM_MARK,
+  HEADER_SLABS_USED,
   INSTANCE_EXECUTING_SINCE,
   INSTANCE_SLAB,
   INSTANCE_STOP,
@@ -176,10 +177,12 @@ export class Consumer {
 
   /** The open slab with the lowest sequence number, or -1. */
   #oldest(): number {
-    const { i32, slabWords, slabSeqs, geometry } = this.#segment;
+    const { i32, slabWords, slabSeqs } = this.#segment;
     let best = -1;
     let bestSeq = 0;
-    for (let slab = 0; slab < geometry.slabs; slab++) {
+    // Read before the slabs: whoever opens one behind it has yet to look whether we sleep.
+    const used = Math.min(Atomics.load(i32, HEADER_SLABS_USED), this.#segment.geometry.slabs);
+    for (let slab = 0; slab < used; slab++) {
       if (slabState(Atomics.load(i32, slabWords + slab)) !== SLAB_OPEN) continue;
       const seq = Atomics.load(i32, slabSeqs + slab);
       if (best < 0 || ((seq - bestSeq) | 0) < 0) {

@@ -74,6 +74,11 @@ export interface Geometry extends QueueShape {
 
 /** Words of the header line. */
 export const HEADER_OPEN_SEQ = 16; // a line of its own
+/**
+ * Slabs from here on have never been taken; never falls. Free ones are taken from below, so looks at all slabs that are used end here, mostly after
+ * very few. Raised before a slab can be open.
+ */
+export const HEADER_SLABS_USED = 32; // a line of its own
 const HEADER_BYTES = 4 * LINE_BYTES;
 
 /** Words of an ingress line. */

@@ -12,6 +12,7 @@ import { type Doorbells, hear, wakeInstance } from './bells.ts';
 import {
   BLOCK_BYTES,
   HEADER_OPEN_SEQ,
+  HEADER_SLABS_USED,
   INGRESS_QUEUED_ROWS,
   INGRESS_WAITING,
   SLAB_ATTEMPTS,
@@ -433,7 +434,8 @@ export class Producer<T> {
   #findOpen(layout: SlabLayout, from: number, except: number): Hint | undefined {
     const segment = this.#segment;
     const { i32 } = segment;
-    for (let slab = from; slab < segment.geometry.slabs; slab++) {
+    const used = Math.min(Atomics.load(i32, HEADER_SLABS_USED), segment.geometry.slabs);
+    for (let slab = from; slab < used; slab++) {
       const word = Atomics.load(i32, segment.slabWords + slab);
       if (slabState(word) !== SLAB_OPEN || Atomics.load(i32, segment.slabHashes + slab) !== layout.hash) continue;
       const generation = Atomics.load(i32, segment.slabGenerations + slab);
@@ -541,8 +543,14 @@ export class Producer<T> {
     for (let slab = 0; slab < geometry.slabs; slab++) {
       const word = Atomics.load(i32, slabWords + slab);
       if (slabState(word) !== SLAB_FREE) continue;
-      if (Atomics.compareExchange(i32, slabWords + slab, word, slabMoved(word, SLAB_FILLING, this.#owner)) === word)
-        return slab;
+      if (Atomics.compareExchange(i32, slabWords + slab, word, slabMoved(word, SLAB_FILLING, this.#owner)) !== word)
+        continue;
+      for (let used = Atomics.load(i32, HEADER_SLABS_USED); used <= slab; ) {
+        const before = Atomics.compareExchange(i32, HEADER_SLABS_USED, used, slab + 1);
+        if (before === used) break;
+        used = before;
+      }
+      return slab;
     }
     return -1;
   }
