@@ -23,6 +23,15 @@ const slow = (steps: number, timeoutUs?: number) =>
     `{"inputs":[{"name":"steps","datatype":"INT64","shape":[1,1],"data":[${steps}]}]${timeoutUs === undefined ? '' : `,"parameters":{"timeout":${timeoutUs}}`}}`,
   );
 
+/** A process that stood still for too long has been replaced. */
+function goOn(pid: number): void {
+  try {
+    process.kill(pid, 'SIGCONT');
+  } catch (error) {
+    assert.equal((error as NodeJS.ErrnoException).code, 'ESRCH');
+  }
+}
+
 test('while a device stands still, health, metrics, status and refusals go on, and deadlines pass', async () => {
   const descriptors = await countDescriptors(server);
   const [device] = await server.pids('device');
@@ -44,7 +53,7 @@ test('while a device stands still, health, metrics, status and refusals go on, a
     const refused = await Promise.race(many);
     assertRefused(refused, 'QUEUE_FULL', /max_rows/);
     assert.equal(refused.header('retry-after'), '1');
-    process.kill(device!, 'SIGCONT');
+    goOn(device!);
     const statuses = (await Promise.all(many)).map(({ status }) => status);
     assert.deepEqual(
       statuses.filter((status) => status !== 200 && status !== 429),
@@ -52,13 +61,12 @@ test('while a device stands still, health, metrics, status and refusals go on, a
     );
     assert(statuses.includes(200));
   } finally {
-    process.kill(device!, 'SIGCONT');
+    goOn(device!);
   }
   for (const [n, answer] of (await Promise.all([first, ...waiting])).entries()) {
     assert.equal(answer.status, 200);
     assert.deepEqual((json(answer).outputs as { data: number[] }[])[0]!.data, [[STEPS, 1, 2, 3][n]]);
   }
-  assert.deepEqual(await server.pids('device'), [device]);
   await assertIdle(server);
   await assertNoMoreDescriptors(server, descriptors);
 });

@@ -6,9 +6,9 @@ import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
+import { ChildHook } from '../support/child-hook.ts';
 import { assertRefused, get, infer, json, jsonBody, sendTogether } from '../support/exchange.ts';
 import { eventually } from '../support/idle.ts';
-import { descendants } from '../support/process-table.ts';
 import { requestBytes } from '../support/raw.ts';
 import { makeRepository, temporaryDirectory } from '../support/repository.ts';
 import { launchServer, type TestServer } from '../support/server.ts';
@@ -28,24 +28,6 @@ async function poll<T>(server: TestServer, what: string, attempt: () => T | unde
   }
 }
 
-/** Stops the device process as soon as it is there, so that nothing can be loaded. */
-function stopDevice(server: TestServer): Promise<number> {
-  return poll(server, 'the device process', () => {
-    for (const { pid } of descendants(server.pid)) {
-      let command = '';
-      try {
-        command = fs.readFileSync(`/proc/${pid}/cmdline`, 'utf8');
-      } catch {
-        continue; // It has ended.
-      }
-      if (!command.includes('device.js')) continue;
-      process.kill(pid, 'SIGSTOP');
-      return pid;
-    }
-    return undefined;
-  });
-}
-
 /** Addresses from the file by which other commands find a server; it is there before anything is loaded. */
 function addresses(runtimeDir: string, server: TestServer): Promise<{ http: string; metrics: string }> {
   return poll(server, 'the file with the addresses', () => {
@@ -61,8 +43,9 @@ function addresses(runtimeDir: string, server: TestServer): Promise<{ http: stri
 test('while nothing is loaded the server is live and not ready, and says why everywhere it is asked', async (t) => {
   const runtimeDir = temporaryDirectory(t, 'run');
   const repository = makeRepository(t, ['rows', 'mlp']);
-  const server = launchServer(t, { repository: repository.dir, args: ['--runtime-dir', runtimeDir] });
-  const device = await stopDevice(server);
+  const hook = new ChildHook(t);
+  hook.holdAtStart('device');
+  const server = launchServer(t, { repository: repository.dir, env: hook.env, args: ['--runtime-dir', runtimeDir] });
   try {
     const { http, metrics } = await addresses(runtimeDir, server);
     await eventually(async () => {
@@ -100,7 +83,7 @@ test('while nothing is loaded the server is live and not ready, and says why eve
     );
     assert.deepEqual(server.output, [], 'the ready line has to wait');
   } finally {
-    process.kill(device, 'SIGCONT');
+    hook.letGo('device');
   }
   await server.ready();
   assert.equal((await get(server.url, '/v2/health/ready')).status, 200);

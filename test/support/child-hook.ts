@@ -13,6 +13,8 @@ export type ChildRole = 'device' | 'ingress';
 
 /** Signal that makes a hooked child's event loop stand still for good. */
 export const STALL_SIGNAL = 'SIGUSR2';
+/** Signal that makes it take memory until something ends it. */
+export const GREED_SIGNAL = 'SIGWINCH';
 
 export class ChildHook {
   readonly #dir: string;
@@ -31,6 +33,15 @@ export class ChildHook {
     fs.writeFileSync(path.join(this.#dir, role), '');
   }
 
+  /** From now on children of this role that start do nothing at all until `letGo`. */
+  holdAtStart(role: ChildRole): void {
+    fs.writeFileSync(path.join(this.#dir, `${role}.held`), '');
+  }
+
+  letGo(role: ChildRole): void {
+    fs.rmSync(path.join(this.#dir, `${role}.held`), { force: true });
+  }
+
   /** Children of this role start as they should again. */
   mend(role: ChildRole): void {
     fs.rmSync(path.join(this.#dir, role), { force: true });
@@ -46,6 +57,10 @@ function hookSource(dir: string): string {
     if (isMainThread && (role === 'device' || role === 'ingress')) {
       if (fs.existsSync(path.join(${JSON.stringify(dir)}, role))) process.kill(process.pid, 'SIGSEGV');
       process.on('${STALL_SIGNAL}', () => { for (;;); });
+      const hoard = [];
+      process.on('${GREED_SIGNAL}', () => { for (;;) hoard.push(Buffer.alloc(2 ** 24, 1)); });
+      const held = path.join(${JSON.stringify(dir)}, role + '.held');
+      while (fs.existsSync(held)) await new Promise((resolve) => setTimeout(resolve, 5));
     }
   `;
 }
