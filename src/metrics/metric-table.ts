@@ -250,7 +250,7 @@ export const METRICS: readonly Metric[] = [
     of: EXITS,
     type: 'counter',
     name: 'process_exits_total',
-    help: 'Ends of processes, by exit code or signal.',
+    help: 'Ends of processes, by exit code, signal, or who killed them and why.',
     read: ({ count }) => count,
   }),
   metric({

@@ -57,6 +57,6 @@ export interface ProcessSnapshot {
   /** Since its last start; 0 while there is no process. */
   readonly uptimeS: number;
   readonly rssBytes: number;
-  /** How often it ended in which way: `exit code 1`, `signal SIGKILL`. */
+  /** How often it ended in which way: `exit code 1`, `signal SIGKILL (out of memory)`. One of few. */
   readonly exits: Readonly<Record<string, number>>;
 }

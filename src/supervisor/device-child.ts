@@ -329,7 +329,10 @@ export class DeviceChild {
   }
 
   #changed({ state, reason }: WorkerLife): void {
-    if (state === 'killing') this.#unserve(`its device process is being ended: ${reason}`);
+    if (state === 'killing') {
+      this.#available = false;
+      this.#unserve(`its device process is being ended: ${reason}`);
+    }
     if (state === 'broken') {
       const outage = `its device process ${this.name} is given up for now: ${reason}`;
       for (const [, placement] of this.#placements()) placement.outage = outage;
