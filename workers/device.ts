@@ -7,5 +7,7 @@ let device: DeviceProcess | undefined;
 
 runChild<ToDevice, FromDevice>('bp-device', (message, send) => {
   if (message.type === 'init') device = DeviceProcess.start(message, new URL('.', import.meta.url), send);
-  else device?.handle(message);
+  else if (device !== undefined) device.handle(message);
+  // The server stops before this process has begun, or after it was refused: there is nothing to finish.
+  else if (message.type === 'stop') process.exit(0);
 });

@@ -7,5 +7,7 @@ let ingress: IngressProcess | undefined;
 
 runChild<ToIngress, FromIngress>('bp-ingress', (message, send) => {
   if (message.type === 'init') ingress = new IngressProcess(message, send);
-  else ingress?.handle(message);
+  else if (ingress !== undefined) ingress.handle(message);
+  // The server stops before this process has begun: there is nothing to finish.
+  else if (message.type === 'drain') process.exit(0);
 });
