@@ -1,0 +1,240 @@
+/** Loads: one at a time, what becomes of those that fail, and when they are tried again. Devices are made up; files, lock and queues are real. */
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import path from 'node:path';
+import { type TestContext, test } from 'node:test';
+import { createLogger } from '../../../src/config/log.ts';
+import { DEFAULT_MODEL_CONFIG } from '../../../src/config/model-config.ts';
+import { BatchingCache } from '../../../src/supervisor/batching-cache.ts';
+import type { DeviceChild, LoadOutcome, ServeOutcome } from '../../../src/supervisor/device-child.ts';
+import { Loads } from '../../../src/supervisor/loads.ts';
+import { ServedVersion } from '../../../src/supervisor/served-version.ts';
+import { WeightLock } from '../../../src/supervisor/weight-lock.ts';
+import { temporaryDirectory } from '../../support/repository.ts';
+
+/** Longer than the slow schedule ever waits. */
+const LATER_MS = 700_000;
+
+const LOADED: LoadOutcome = {
+  kind: 'loaded',
+  signature: {
+    inputs: [{ name: 'x', datatype: 'FP32', shape: [-1, 1], symbols: ['N', ''] }],
+    outputs: [{ name: 'y', datatype: 'FP32', shape: [-1, 1], symbols: ['N', ''] }],
+    skippedOutputs: [],
+    metadata: { producer: '', graphName: '', description: '', version: '', custom: {} },
+  },
+  batching: { maxBatchSize: 4, reason: 'because' },
+  loadMs: 1,
+  canary: { found: true, detail: 'found' },
+};
+const REFUSED: LoadOutcome = { kind: 'failed', message: 'it is no model' };
+const DIED: LoadOutcome = { kind: 'died', outside: false };
+const KILLED: LoadOutcome = { kind: 'died', outside: true };
+
+/** A device that does with each load what the test says next; LOADED when it has no say. */
+class FakeDevice {
+  readonly name: string;
+  available = true;
+  readonly next: LoadOutcome[] = [];
+  serveOutcome: ServeOutcome = { kind: 'serving' };
+  /** Keys of the versions whose loads began. */
+  readonly loads: string[] = [];
+  running = 0;
+  mostRunning = 0;
+  readonly moves: string[] = [];
+  readonly process = {
+    loading: () => this.moves.push('loading'),
+    warming: () => this.moves.push('warming'),
+    ready: () => this.moves.push('ready'),
+    lastExit: { how: 'crashed with signal SIGSEGV' },
+  };
+  readonly #versions: readonly ServedVersion[];
+
+  constructor(name: string, versions: readonly ServedVersion[]) {
+    this.name = name;
+    this.#versions = versions;
+  }
+
+  get settled(): boolean {
+    return this.#versions.every(({ placements }) =>
+      placements.every(({ device, state }) => device !== this.name || state === 'serving' || state === 'failed'),
+    );
+  }
+
+  async load(version: ServedVersion): Promise<LoadOutcome> {
+    this.loads.push(version.key);
+    this.mostRunning = Math.max(this.mostRunning, ++this.running);
+    await new Promise((resolve) => setImmediate(resolve));
+    this.running--;
+    const outcome = this.next.shift() ?? LOADED;
+    // As the real one does when its process ends.
+    if (outcome.kind === 'died') for (const { placements } of this.#versions) leave(placements, this.name);
+    return outcome;
+  }
+
+  async serve(): Promise<ServeOutcome> {
+    return this.serveOutcome;
+  }
+}
+
+function leave(placements: ServedVersion['placements'], name: string): void {
+  for (const placement of placements) {
+    if (placement.device === name && placement.state !== 'failed') placement.state = 'waiting';
+  }
+}
+
+function makeWorld(t: TestContext, names: readonly string[], devices: readonly string[] = ['cpu']) {
+  const dir = temporaryDirectory(t, 'loads');
+  const log = createLogger('test', 'fatal');
+  const versions = names.map((name) => {
+    const file = path.join(dir, `${name}.onnx`);
+    fs.writeFileSync(file, 'a model');
+    const model = { name, version: '1', path: file, sizeBytes: 7, config: DEFAULT_MODEL_CONFIG };
+    return new ServedVersion(model, devices, 1, [0]);
+  });
+  const lock = new WeightLock(log, [dir]);
+  const loads = new Loads(versions, new BatchingCache(path.join(dir, 'cache'), log), lock, log, () => {});
+  t.after(() => {
+    loads.stop();
+    lock.close();
+    for (const { segment } of versions) segment?.close();
+  });
+  const fakes = devices.map((name) => new FakeDevice(name, versions));
+  const enqueue = (device = fakes[0]!): Promise<void> => {
+    loads.enqueueAll(device as unknown as DeviceChild);
+    return idle(loads);
+  };
+  return { loads, versions, devices: fakes, device: fakes[0]!, enqueue };
+}
+
+async function idle(loads: Loads): Promise<void> {
+  do await new Promise((resolve) => setTimeout(resolve, 1));
+  while (loads.now.loading !== null || loads.now.waiting > 0);
+}
+
+test('everything is loaded, one after the other, and the device is ready then', async (t) => {
+  const { loads, versions, devices } = makeWorld(t, ['a', 'b'], ['cpu', 'cpu#2']);
+  for (const device of devices) loads.enqueueAll(device as unknown as DeviceChild);
+  await idle(loads);
+  for (const { record, placements } of versions) {
+    assert.equal(record.state, 'READY');
+    assert(placements.every(({ state, canary }) => state === 'serving' && canary?.found === true));
+  }
+  for (const device of devices) {
+    assert.equal(device.mostRunning, 1);
+    assert.deepEqual(device.moves, ['loading', 'warming', 'loading', 'loading', 'warming', 'ready']);
+  }
+});
+
+test('a refused file fails with its reason and is tried again only when it has changed', async (t) => {
+  const { loads, versions, device, enqueue } = makeWorld(t, ['a']);
+  device.next.push(REFUSED);
+  await enqueue();
+  const [version] = versions;
+  assert.deepEqual([version!.record.state, version!.record.reason], ['UNAVAILABLE', 'it is no model']);
+  assert.equal(version!.failed, true);
+  loads.retryDue(performance.now() + LATER_MS);
+  await idle(loads);
+  assert.equal(device.loads.length, 1);
+  fs.writeFileSync(version!.path, 'another model');
+  loads.retryDue(performance.now());
+  await idle(loads);
+  assert.equal(device.loads.length, 1, 'not before its time');
+  loads.retryDue(performance.now() + 3 * LATER_MS);
+  await idle(loads);
+  assert.equal(device.loads.length, 2);
+  assert.equal(version!.record.state, 'READY');
+  assert.equal(version!.placements[0]!.probation, false);
+});
+
+test('a load that kills its process three times is put aside; killed by others it is not', async (t) => {
+  const { versions, device, enqueue } = makeWorld(t, ['a']);
+  device.next.push(DIED, KILLED, KILLED, KILLED, DIED);
+  for (let n = 0; n < 5; n++) await enqueue();
+  assert.equal(versions[0]!.failed, false);
+  device.next.push(DIED);
+  await enqueue();
+  assert.equal(versions[0]!.failed, true);
+  assert.match(
+    versions[0]!.record.reason,
+    /died 3 times in a row while loading it, at last: crashed with signal SIGSEGV/,
+  );
+  await enqueue();
+  assert.equal(device.loads.length, 6);
+});
+
+test('one that kills is tried again at its time where nothing else on the device would suffer', async (t) => {
+  const { loads, versions, device, enqueue } = makeWorld(t, ['a']);
+  device.next.push(DIED, DIED, DIED, DIED);
+  for (let n = 0; n < 3; n++) await enqueue();
+  loads.retryDue(performance.now() + LATER_MS);
+  await idle(loads);
+  assert.equal(device.loads.length, 4);
+  assert.equal(versions[0]!.failed, true, 'one more death is enough');
+  loads.retryDue(performance.now() + 2 * LATER_MS);
+  await idle(loads);
+  assert.equal(versions[0]!.record.state, 'READY');
+});
+
+test('one that kills is left alone beside a model that is served, until its file changes or on command', async (t) => {
+  const { loads, versions, device, enqueue } = makeWorld(t, ['good', 'bad']);
+  for (let n = 0; n < 3; n++) {
+    device.next.push(LOADED, DIED);
+    await enqueue();
+  }
+  await enqueue(); // the good one, once more
+  const [good, bad] = versions;
+  assert.deepEqual([good!.record.state, bad!.failed], ['READY', true]);
+  const before = device.loads.length;
+  for (let n = 1; n < 5; n++) loads.retryDue(performance.now() + n * LATER_MS);
+  await idle(loads);
+  assert.equal(device.loads.length, before);
+  loads.retryAll();
+  await idle(loads);
+  assert.equal(device.loads.length, before + 1);
+  assert.equal(bad!.record.state, 'READY');
+});
+
+test('instances that cannot make their canary run fail the model for now', async (t) => {
+  const { loads, versions, device, enqueue } = makeWorld(t, ['a']);
+  device.serveOutcome = { kind: 'failed', message: 'its canary run failed: no memory' };
+  await enqueue();
+  assert.match(versions[0]!.record.reason, /canary run failed/);
+  assert.equal(device.moves.at(-1), 'ready');
+  device.serveOutcome = { kind: 'serving' };
+  loads.retryDue(performance.now() + LATER_MS);
+  await idle(loads);
+  assert.equal(versions[0]!.record.state, 'READY');
+});
+
+test('while a failed model is tried again it still counts as failed', async (t) => {
+  const { loads, versions, device, enqueue } = makeWorld(t, ['a']);
+  device.next.push(REFUSED);
+  await enqueue();
+  device.available = false;
+  loads.retryAll();
+  assert.deepEqual([versions[0]!.placements[0]!.state, versions[0]!.failed], ['waiting', true]);
+  device.available = true;
+  await enqueue();
+  assert.deepEqual([versions[0]!.record.state, versions[0]!.failed], ['READY', false]);
+});
+
+test('what one device refuses another may serve', async (t) => {
+  const { loads, versions, devices } = makeWorld(t, ['a'], ['cpu', 'cpu#2']);
+  devices[0]!.next.push(REFUSED);
+  for (const device of devices) loads.enqueueAll(device as unknown as DeviceChild);
+  await idle(loads);
+  assert.equal(versions[0]!.record.state, 'READY');
+  assert.deepEqual(
+    versions[0]!.placements.map(({ state }) => state),
+    ['failed', 'serving'],
+  );
+});
+
+test('a version lost while another device loads it is ready once that has done so', async (t) => {
+  const { loads, versions, device } = makeWorld(t, ['a']);
+  loads.enqueueAll(device as unknown as DeviceChild);
+  versions[0]!.move('lost', 'the other device died');
+  await idle(loads);
+  assert.equal(versions[0]!.record.state, 'READY');
+});
