@@ -13,7 +13,7 @@ import { BatchportError } from '../config/errors.ts';
 import { ExitError } from '../config/exit-codes.ts';
 import { nearestName } from '../config/nearest.ts';
 import { JsonCursor } from '../protocol/json-cursor.ts';
-import { readJsonTensor } from '../protocol/json-tensor.ts';
+import { nestingOf, readJsonTensor } from '../protocol/json-tensor.ts';
 import { decodeBytesTensor } from '../tensor/bytes-tensor.ts';
 import { type Datatype, datatypeInfo } from '../tensor/datatype.ts';
 import { bfloat16Bits, float16Bits } from '../tensor/float16.ts';
@@ -148,27 +148,10 @@ function fromJson(text: Buffer, spec: InputSpec): InputTensor {
  */
 export function nestedShape(text: Buffer): number[] {
   const cursor = new JsonCursor(text);
-  const shape: number[] = [];
-  const descend = (depth: number): void => {
-    if (cursor.kind() !== 'array') {
-      cursor.skipValue(depth);
-      return;
-    }
-    shape.push(0);
-    cursor.openArray();
-    for (let first = true; cursor.nextElement(first); first = false) {
-      // The cursor refuses what is nested too deep, this one level included.
-      if (first && depth < NESTING_MAX) descend(depth + 1);
-      else cursor.skipValue(depth + 1);
-      shape[depth]!++;
-    }
-  };
-  descend(0);
+  const shape = nestingOf(cursor, 0);
   cursor.expectEnd();
   return shape;
 }
-
-const NESTING_MAX = 64;
 
 /** Flat data for a shape of which one dimension at most is open. */
 export function flatShape(flat: readonly number[], spec: readonly number[]): readonly number[] {

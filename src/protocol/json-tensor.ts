@@ -96,7 +96,7 @@ function readEitherWay(
     if (count === 0 || tensor.shape.length === 0) throw error;
     try {
       cursor.pos = start;
-      const dims = nestingOf(cursor);
+      const dims = nestingOf(cursor, INPUT_DEPTH);
       if (dims.length === 1 || elementCount(dims) !== count || dims.join() === tensor.shape.join()) throw error;
       const relabelled = { ...tensor, shape: dims, nested: true };
       cursor.pos = start + 1;
@@ -107,20 +107,30 @@ function readEitherWay(
   }
 }
 
-/** Lengths of the array at the cursor, of its first element, of that one's first element, and so on. Moves behind the array. */
-function nestingOf(cursor: JsonCursor): number[] {
-  const dims: number[] = [];
-  const enter = (level: number): void => {
+/**
+ * Lengths of the array at the cursor, of its first element, of that one's first element, and so on; empty for what is no array. Whether all elements
+ * agree is found out when they are read. Moves behind the value.
+ *
+ * @param depth arrays and objects open around the value.
+ * @throws BAD_REQUEST when it is not JSON or nested too deep
+ */
+export function nestingOf(cursor: JsonCursor, depth: number): number[] {
+  const lengths: number[] = [];
+  const descend = (level: number): void => {
+    if (cursor.kind() !== 'array' || level >= RANK_MAX) {
+      cursor.skipValue(depth + level);
+      return;
+    }
+    lengths.push(0);
     cursor.openArray();
-    dims.push(0);
     for (let first = true; cursor.nextElement(first); first = false) {
-      dims[level]!++;
-      if (first && level < RANK_MAX && cursor.kind() === 'array') enter(level + 1);
-      else cursor.skipValue(INPUT_DEPTH + level + 1);
+      if (first) descend(level + 1);
+      else cursor.skipValue(depth + level + 1);
+      lengths[level]!++;
     }
   };
-  enter(0);
-  return dims;
+  descend(0);
+  return lengths;
 }
 
 /** Uninitialised memory on an 8-byte boundary, so that every typed array can lie over it. */
