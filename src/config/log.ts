@@ -1,11 +1,13 @@
 /**
  * Logging: one JSON line per event on stderr, readable lines on a terminal.
  *
- * Bound: lines wait in memory while stderr does not take them, up to 1 MiB a process; beyond that they are dropped, never the process held up.
+ * Bound: lines wait in memory while stderr does not take them, up to 1 MiB a process; beyond that they are dropped, never the process held up. Lines that
+ * cannot be written, such as those for a disk that is full, are dropped too.
  * Text that comes from requests is only ever a value of a field, never part of the message.
  */
 import { type Logger, pino, stdTimeFunctions } from 'pino';
 import pretty from 'pino-pretty';
+import { LineOutput } from '../system/output.ts';
 import type { LogLevel } from './settings.ts';
 
 export type { Logger } from 'pino';
@@ -23,7 +25,9 @@ export function createLogger(role: string, level: LogLevel, fields: Record<strin
   if (process.stderr.isTTY) {
     return pino(options, pretty({ destination: 2, sync: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' }));
   }
-  return pino(options, pino.destination({ fd: 2, sync: false, maxLength: BUFFER_MAX_BYTES }));
+  const output = new LineOutput(2, BUFFER_MAX_BYTES);
+  process.once('exit', () => output.flush());
+  return pino(options, output);
 }
 
 /** Writes what is still buffered. For the last words of a process. */

@@ -189,7 +189,16 @@ export class Supervisor {
     this.#failIfUseless();
     this.changed();
     this.log.info({ http: this.httpUrl, metrics: this.metricsUrl, ...this.readiness.summary() }, 'ready');
-    process.stdout.write(`batchport ready http=${this.httpUrl} metrics=${this.metricsUrl}\n`);
+    this.#announceReady();
+  }
+
+  /** Whoever started the server may have stopped listening: no reason to stop serving, as it would be for a command that has nothing but its output. */
+  #announceReady(): void {
+    const { stdout } = process;
+    stdout.removeAllListeners('error');
+    stdout.once('error', (error) => this.log.warn({ err: error }, 'the ready line could not be written to stdout'));
+    stdout.on('error', () => {});
+    stdout.write(`batchport ready http=${this.httpUrl} metrics=${this.metricsUrl}\n`);
   }
 
   /** Resolves when every ingress listens and every model has been loaded or has failed. */
