@@ -12,6 +12,7 @@ import {
   assertIdle,
   assertNoMoreDescriptors,
   countDescriptors,
+  eventually,
   processesOf,
 } from '../support/idle.ts';
 import { makeRepository } from '../support/repository.ts';
@@ -82,6 +83,8 @@ test('a process that aborts is replaced like any other that dies', async () => {
     if (answer.status === 200) assert.deepEqual((json(answer).outputs as { data: number[] }[])[0]!.data, [n]);
     else assert.equal(answer.status, 503);
   }
+  // The requests may all have been answered before the signal took effect.
+  await eventually(async () => ((await deviceRestarts()) > before ? undefined : 'the process has not been replaced'));
   await assertAllAtWork(server);
   assert.equal(await deviceRestarts(), before + 1);
   await assertServes();
