@@ -11,6 +11,10 @@ const PROGRESS_BYTES = 1024;
 /** A body that is not wanted and no larger than this is read and dropped, so that the connection can go on. */
 const DROPPED_MAX_BYTES = 256 * 1024;
 
+/** Pieces smaller than this are gathered: a body that comes byte by byte, as chunks may, would cost a hundred times its length. */
+const GATHERED_MAX_BYTES = 4096;
+const BLOCK_BYTES = 16 * 1024;
+
 /** A body on its way in. */
 export interface IncomingBody {
   readonly ended: boolean;
@@ -74,6 +78,9 @@ export class BodyRead implements IncomingBody {
   readonly #receiver: BodyReceiver;
   readonly #declaredBytes: number;
   #chunks: Buffer[] | undefined;
+  /** Where small pieces are gathered. */
+  #block: Buffer | undefined;
+  #blockLength = 0;
   #length = 0;
   #lengthSwept = -1;
   #ended = false;
@@ -111,12 +118,29 @@ export class BodyRead implements IncomingBody {
     }
     this.#length = length;
     if (this.#chunks === undefined) this.#chunks = [chunk];
-    else this.#chunks.push(chunk);
+    else if (chunk.length < GATHERED_MAX_BYTES) this.#gather(chunk);
+    else {
+      this.#endBlock();
+      this.#chunks.push(chunk);
+    }
     if (length === this.#declaredBytes) this.#end();
+  }
+
+  #gather(piece: Buffer): void {
+    if (this.#blockLength + piece.length > BLOCK_BYTES) this.#endBlock();
+    this.#block ??= Buffer.allocUnsafe(BLOCK_BYTES);
+    this.#blockLength += piece.copy(this.#block, this.#blockLength);
+  }
+
+  #endBlock(): void {
+    if (this.#blockLength === 0) return;
+    this.#chunks?.push(Buffer.from(this.#block!.subarray(0, this.#blockLength)));
+    this.#blockLength = 0;
   }
 
   #end(): void {
     if (this.#ended) return;
+    this.#endBlock();
     const chunks = this.#chunks ?? [];
     const body = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, this.#length);
     this.stop();
@@ -153,6 +177,7 @@ export class BodyRead implements IncomingBody {
     this.#ended = true;
     this.#budget.give(this.#length);
     this.#chunks = undefined;
+    this.#block = undefined;
   }
 }
 
