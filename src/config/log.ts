@@ -5,8 +5,8 @@
  * cannot be written, such as those for a disk that is full, are dropped too.
  * Text that comes from requests is only ever a value of a field, never part of the message.
  */
-import { type Logger, pino, stdTimeFunctions } from 'pino';
-import pretty from 'pino-pretty';
+import { type DestinationStream, type Logger, pino, stdTimeFunctions } from 'pino';
+import { prettyFactory } from 'pino-pretty';
 import { LineOutput } from '../system/output.ts';
 import type { LogLevel } from './settings.ts';
 
@@ -22,11 +22,15 @@ export function createLogger(role: string, level: LogLevel, fields: Record<strin
     timestamp: stdTimeFunctions.isoTime,
     formatters: { level: (label: string) => ({ level: label }) },
   };
-  if (process.stderr.isTTY) {
-    return pino(options, pretty({ destination: 2, sync: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' }));
-  }
   const output = new LineOutput(2, BUFFER_MAX_BYTES);
   process.once('exit', () => output.flush());
+  if (process.stderr.isTTY) {
+    const format = prettyFactory({ colorize: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' });
+    return pino(options, {
+      write: (line) => output.write(format(line)),
+      flush: () => output.flush(),
+    } as DestinationStream);
+  }
   return pino(options, output);
 }
 

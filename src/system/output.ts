@@ -2,8 +2,8 @@
  * Lines to a descriptor whose other end belongs to somebody else, such as stderr: a reader that does not read, one that has gone and a disk that is full
  * cost lines, never time, and nothing here throws.
  *
- * A pipe is opened a second time, since O_NONBLOCK belongs to the open file that other processes share; a socket is told with each message not to wait; a
- * file is written by a thread of libuv's. Bound: `maxBytes` of lines that wait; beyond them the newest are dropped.
+ * A pipe or a terminal is opened a second time, since O_NONBLOCK belongs to the open file that other processes share; a socket is told with each message not to
+ * wait; a file is written by a thread of libuv's. Bound: `maxBytes` of lines that wait; beyond them the newest are dropped.
  */
 import { closeSync, constants as fs, fstatSync, openSync, write, writeSync } from 'node:fs';
 import { EAGAIN, EINTR } from './errno.ts';
@@ -39,7 +39,7 @@ export class LineOutput {
     this.#maxBytes = maxBytes;
     const stats = fstatSync(fd);
     if (stats.isSocket()) this.#put = (bytes) => putSocket(fd, bytes);
-    else if (stats.isFIFO()) {
+    else if (stats.isFIFO() || stats.isCharacterDevice()) {
       const own = openAgain(fd);
       if (typeof own === 'number') this.#ownFd = own;
       this.#put = (bytes) => (own === 'no reader' ? LOST : putDescriptor(own ?? fd, bytes));
@@ -113,10 +113,10 @@ export class LineOutput {
   }
 }
 
-/** The pipe behind a descriptor as an open file of our own; undefined where that is not allowed. */
+/** The pipe or terminal behind a descriptor as an open file of our own; undefined where that is not allowed. */
 function openAgain(fd: number): number | 'no reader' | undefined {
   try {
-    return openSync(`/proc/self/fd/${fd}`, fs.O_WRONLY | fs.O_NONBLOCK);
+    return openSync(`/proc/self/fd/${fd}`, fs.O_WRONLY | fs.O_NONBLOCK | fs.O_NOCTTY);
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'ENXIO' ? 'no reader' : undefined;
   }
