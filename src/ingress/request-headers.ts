@@ -58,7 +58,7 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
           if (!equals(raw[n + 1]!, 'chunked')) {
             // Where the body ends cannot be told.
             headers.contentLength = Number.POSITIVE_INFINITY;
-            headers.fault = new BatchportError('NOT_SUPPORTED', 'The only Transfer-Encoding supported is chunked.');
+            headers.fault = new BatchportError('BAD_REQUEST', 'The only Transfer-Encoding supported is chunked.');
           }
         }
         break;

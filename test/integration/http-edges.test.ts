@@ -246,8 +246,8 @@ test('what is not HTTP gets an answer that says so, and its connection is closed
     [`${post}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\nabc`, 400],
     [`${post}Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n`, 400],
     [`${post}Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n`, 400],
-    [`${post}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`, 501],
-    [`${post}Transfer-Encoding: identity\r\n\r\n`, 501],
+    [`${post}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`, 400],
+    [`${post}Transfer-Encoding: identity\r\n\r\n`, 400],
   ];
   for (const [bytes, status] of cases) {
     const what = JSON.stringify(bytes.slice(0, 100));
