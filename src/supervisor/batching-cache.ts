@@ -5,9 +5,10 @@
  * under another name and renamed; at most ENTRIES_MAX, the oldest go first. Of no importance to serving: what goes wrong is logged and the trial is run.
  */
 import { createHash } from 'node:crypto';
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Logger } from '../config/log.ts';
+import { makeDirectory } from '../config/make-directory.ts';
 import { PACKAGE_VERSION } from '../config/version.ts';
 import type { Batching } from '../protocol/control.ts';
 
@@ -35,7 +36,7 @@ export class BatchingCache {
 
   put(modelPath: string, batching: Batching): void {
     try {
-      mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
+      makeDirectory(this.#directory, 0o700);
       const file = this.#fileOf(modelPath);
       const temporary = `${file}.${process.pid}`;
       writeFileSync(temporary, JSON.stringify(batching), { mode: 0o600 });
@@ -56,7 +57,9 @@ export class BatchingCache {
     const names = readdirSync(this.#directory);
     if (names.length <= ENTRIES_MAX) return;
     const byAge = names
-      .map((name) => ({ path: join(this.#directory, name), mtimeMs: statSync(join(this.#directory, name)).mtimeMs }))
+      .map((name) => join(this.#directory, name))
+      // What another server has just removed goes first.
+      .map((path) => ({ path, mtimeMs: statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
       .sort((a, b) => a.mtimeMs - b.mtimeMs);
     for (const { path } of byAge.slice(0, names.length - ENTRIES_MAX)) rmSync(path, { force: true });
   }

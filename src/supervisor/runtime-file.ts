@@ -4,9 +4,10 @@
  * Owner: this process; removed when it stops. A file whose process is dead is removed by the next server that starts. Of no importance to serving:
  * what goes wrong here is logged and that is all.
  */
-import { lstatSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { lstatSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Logger } from '../config/log.ts';
+import { makeDirectory } from '../config/make-directory.ts';
 
 export class RuntimeFile {
   readonly #directory: string;
@@ -21,7 +22,7 @@ export class RuntimeFile {
 
   write(addresses: { http: string; metrics: string }): void {
     try {
-      mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
+      makeDirectory(this.#directory, 0o700);
       requirePrivate(this.#directory);
       for (const name of readdirSync(this.#directory)) {
         const pid = /^server-(\d{1,10})\.json$/.exec(name)?.[1];
