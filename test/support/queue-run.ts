@@ -20,10 +20,30 @@ interface Part {
 /** Runs the batch and settles its claims. The caller finishes it. */
 export function runBatch(segment: Segment, consumer: Consumer, batch: Batch, model: ModelSignature): void {
   consumer.running(batch);
+  if (!batch.oneByOne) {
+    runClaims(segment, consumer, batch, model, 0, batch.claims);
+    return;
+  }
+  for (let claim = 0; claim < batch.claims; claim++) {
+    if (batch.wanted[claim] === 0 || consumer.settled(batch, claim)) continue;
+    consumer.alone(batch, claim);
+    runClaims(segment, consumer, batch, model, claim, claim + 1);
+  }
+}
+
+/** Runs all rows, which does no harm, and settles the claims [from, to). */
+function runClaims(
+  segment: Segment,
+  consumer: Consumer,
+  batch: Batch,
+  model: ModelSignature,
+  from: number,
+  to: number,
+): void {
   const parts = batch.wantedClaims === 0 ? [] : outputsOf(segment, consumer, batch, model);
   const table = parts.some((part) => part !== undefined) ? storeParts(segment, consumer, batch, parts) : 0;
   const status = table < 0 ? STATUS_RESULT_TOO_LARGE : STATUS_OK;
-  for (let claim = 0; claim < batch.claims; claim++) {
+  for (let claim = from; claim < to; claim++) {
     // An atomic step that settling itself does not need, so that withSteps() can stop or kill between two claims.
     Atomics.load(segment.i32, 0);
     consumer.settle(batch, claim, status, Math.max(0, table));

@@ -80,7 +80,7 @@ export class World {
     this.#instanceMortality = random.pick([0.02, 0.05, 0.5]);
     this.#rig = new QueueRig({
       model: random.chance(0.3) ? WORDS : NUMBERS,
-      shape: { slabs: random.int(2, 8), claimsPerSlab: random.int(2, 8), blocks: 32 },
+      shape: { slabs: random.int(2, 8), claimsPerSlab: random.int(2, 8), blocks: 96 },
       ingresses: random.int(1, 3),
       instances: random.int(1, 3),
       maxRows: this.#maxRows,

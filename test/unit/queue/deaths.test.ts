@@ -4,8 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { CLAIM_MARK, MARK_ALONE, MARK_SETTLED } from '../../../src/queue/geometry.ts';
 import { STATUS_OK, STATUS_WORKER_LOST } from '../../../src/queue/result.ts';
-import { SLAB_SEALED, slabState, TAKEOVERS_MAX } from '../../../src/queue/states.ts';
+import { SLAB_RUNNING, SLAB_SEALED, slabState, TAKEOVERS_MAX } from '../../../src/queue/states.ts';
 import { NUMBERS } from '../../support/queue-models.ts';
 import { QueueRig, withRig } from '../../support/queue-rig.ts';
 import { narrow, SCENARIOS, type Scenario, small } from '../../support/queue-scenarios.ts';
@@ -95,4 +96,40 @@ test('a slab whose sealing kills every instance is answered after as many deaths
       [STATUS_WORKER_LOST],
     );
   });
+});
+
+test('once a batch is run request by request, a death costs the one request that was being run', () => {
+  const outcomes = new Set<number>();
+  let fatal = 1;
+  for (let died = true; died; fatal++) {
+    withRig({ model: NUMBERS, ingresses: 2, instances: 2 }, (rig) => {
+      const tickets = [narrow(rig, 2), narrow(rig, 1), narrow(rig, 3)];
+      for (const [n, ticket] of tickets.entries()) rig.ingress(n % 2).ask(ticket);
+      for (let death = 0; death < TAKEOVERS_MAX; death++) {
+        rig.instance(0).take();
+        rig.killInstance(0);
+        rig.startInstance(0);
+      }
+      const { segment } = rig;
+      died = killAt(fatal, () => {
+        rig.instance(0).take();
+        rig.instance(0).complete();
+      });
+      const word = segment.i32[segment.slabWords]!;
+      const marks = tickets.map((_, n) => segment.i32[segment.claimDetail(0, n) / 4 + CLAIM_MARK]!);
+      if (died) {
+        rig.killInstance(0);
+        rig.settle();
+        rig.startInstance(0);
+      } else rig.settle();
+      const lost = tickets.filter(({ status }) => status === STATUS_WORKER_LOST).length;
+      outcomes.add(lost);
+      if (died && (slabState(word) === SLAB_SEALED || slabState(word) === SLAB_RUNNING)) {
+        // Before it has begun with any of them, none can be told from the others; between two of them, none is to blame.
+        const expected = marks.includes(MARK_ALONE) ? 1 : marks.includes(MARK_SETTLED) ? 0 : tickets.length;
+        assert.equal(lost, expected, `death at step ${fatal}, marks ${marks}`);
+      } else assert.equal(lost, 0, `death at step ${fatal}`);
+    });
+  }
+  assert.deepEqual([...outcomes].sort(), [0, 1, 3]);
 });
