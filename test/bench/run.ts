@@ -19,10 +19,11 @@ import { HTTP_JSON } from './http-json.ts';
 import { IDLE_MEMORY } from './idle-memory.ts';
 import { LOAD_KINDS, type LoadKind, loadGenerator } from './load.ts';
 import { thisMachine } from './machine.ts';
+import { QUEUE_COST } from './queue-cost.ts';
 import { document, heading, type RunFacts, table, verdicts } from './report.ts';
 import { START } from './start.ts';
 
-const BENCHMARKS: readonly Benchmark[] = [HTTP_BINARY, HTTP_JSON, COMPUTE_BOUND, IDLE_MEMORY, START];
+const BENCHMARKS: readonly Benchmark[] = [HTTP_BINARY, HTTP_JSON, COMPUTE_BOUND, IDLE_MEMORY, START, QUEUE_COST];
 
 const FULL: Size = { quick: false, rounds: 5, roundS: 3, warmUpS: 2 };
 const QUICK: Size = { quick: true, rounds: 1, roundS: 0.3, warmUpS: 0 };
