@@ -25,7 +25,7 @@ import { renderTable } from './text-table.ts';
 export const checkConfigCommand: Command = {
   name: 'check-config',
   usage: 'check-config [model]',
-  describe: 'Check settings, a configuration file and a model repository without serving',
+  describe: 'Check settings, a configuration file and a model repository without serving or loading anything',
   positionals: { model: { describe: 'An .onnx file to check as the model to serve' } },
   options: {
     show: { description: 'Print each setting with its value and where it comes from', type: 'boolean' },
@@ -106,11 +106,10 @@ function checkModel(model: RepositoryModel, cwd: string, findings: Findings): vo
   for (const { name, reason } of model.ignored) findings.warnings.push(`${directory}/${name}: ${reason}`);
   const faults = configFaults(model, cwd);
   findings.problems.push(...faults);
+  if (faults.length > 0) return;
   const versions = model.versions.filter(({ problem }) => problem !== undefined);
   for (const { problem } of versions) findings.problems.push(`${directory}: ${problem}`);
-  if (model.problem !== undefined && faults.length === 0 && versions.length === 0) {
-    findings.problems.push(`${directory}: ${model.problem}`);
-  }
+  if (model.problem !== undefined && versions.length === 0) findings.problems.push(`${directory}: ${model.problem}`);
 }
 
 /** The faults of a model's config.json one by one; the repository tells them in one line. */

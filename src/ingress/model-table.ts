@@ -137,5 +137,5 @@ export function isReady(entry: ModelEntry): boolean {
 }
 
 function whyNot({ name, version, state, reason }: ServedModel): string {
-  return `Model ${quoteName(name)} version ${version} is ${state}${reason === '' ? '' : `: ${reason}`}.`;
+  return `Model ${quoteName(name)} version ${version} is ${state}${reason === '' ? '' : `: ${reason.replace(/\.$/, '')}`}.`;
 }

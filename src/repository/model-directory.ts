@@ -48,7 +48,7 @@ export interface RepositoryModel {
   readonly directory: string;
   /** The defaults where there is no `config.json`, or it is faulty. */
   readonly config: ModelConfig;
-  /** Versions to serve, highest first. */
+  /** Versions to serve, highest first; where `config.json` is faulty, the one served by default, with that problem. */
   readonly versions: readonly RepositoryVersion[];
   readonly ignored: readonly IgnoredEntry[];
   /** Why no version can be served, in one line. */
@@ -62,13 +62,15 @@ export function readModelDirectory(directory: string, name: string): RepositoryM
     return { ...nothing, problem: list.problem };
   }
   const { versions, ignored } = sortEntries(directory, list.names);
-  const config = readConfig(directory);
-  if ('problem' in config) {
-    return { ...nothing, ignored: bounded(ignored), problem: config.problem };
-  }
-  const choice = chooseVersions(versions, config.config.versionPolicy, (version) =>
+  const { config, problem } = readConfig(directory);
+  const choice = chooseVersions(versions, config.versionPolicy, (version) =>
     entryExists(join(directory, version, MODEL_FILE)),
   );
+  if (problem !== undefined) {
+    // The version that would be served by default stands for the model, so that it is known and says why it is not served.
+    const named = choice.served.map((version) => ({ ...readVersion(directory, version), problem }));
+    return { ...nothing, versions: named, ignored: bounded(ignored), problem };
+  }
   for (const version of choice.incomplete) {
     ignored.push({ name: version, reason: whyIncomplete(join(directory, version)) });
   }
@@ -80,7 +82,7 @@ export function readModelDirectory(directory: string, name: string): RepositoryM
     ignored.push({ name: 'version_policy', reason });
   }
   const served = choice.served.map((version) => readVersion(directory, version));
-  const model = { name, directory, config: config.config, versions: served, ignored: bounded(ignored) };
+  const model = { name, directory, config, versions: served, ignored: bounded(ignored) };
   if (served.some((version) => version.problem === undefined)) {
     return model;
   }
@@ -122,15 +124,17 @@ function fileRemark(name: string): string | undefined {
     : undefined;
 }
 
-function readConfig(directory: string): { readonly config: ModelConfig } | { readonly problem: string } {
+/** The defaults where there is none, or it is faulty. */
+function readConfig(directory: string): { readonly config: ModelConfig; readonly problem?: string } {
+  const config = DEFAULT_MODEL_CONFIG;
   const path = join(directory, CONFIG_FILE);
   if (!entryExists(path)) {
-    return { config: DEFAULT_MODEL_CONFIG };
+    return { config };
   }
   // One byte more than is allowed, so that the parser sees that it is too much.
   const head = readHead(path, MODEL_CONFIG_BYTES_MAX + 1);
   if ('problem' in head) {
-    return { problem: `${CONFIG_FILE} ${head.problem}` };
+    return { config, problem: `${CONFIG_FILE} ${head.problem}` };
   }
   const result = parseModelConfig(head.bytes);
   if (result.ok) {
@@ -140,7 +144,7 @@ function readConfig(directory: string): { readonly config: ModelConfig } | { rea
     .slice(0, CONFIG_PROBLEMS_SHOWN_MAX)
     .map((one) => formatModelConfigProblem(CONFIG_FILE, one));
   const more = result.problems.length - shown.length;
-  return { problem: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; ') };
+  return { config, problem: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; ') };
 }
 
 function readVersion(directory: string, version: string): RepositoryVersion {

@@ -16,6 +16,17 @@ import { type Listener, openListener } from '../system/listener.ts';
 
 const BACKLOG = 1024;
 
+/** Why an address cannot be had, in words; others are told as the kernel tells them. */
+const LISTEN_FAULTS = new Map([
+  ['EADDRINUSE', 'the port is in use by another process'],
+  ['EADDRNOTAVAIL', 'this machine does not have that address'],
+  ['EACCES', 'not permitted; ports below 1024 need a privilege'],
+  ['ENOTFOUND', 'there is no such host'],
+]);
+/** What a listener's error begins with, and the message here too. */
+const LISTEN_DETAIL = /^listen on host "[^"]*"( port \d+)?: /;
+const ADDRESS_FAULTS: ReadonlySet<string> = new Set(['EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN', 'EAFNOSUPPORT']);
+
 /** @throws ExitError DEVICE for a name that is none. */
 export function readDevices(names: readonly string[]): Device[] {
   return names.map((name) => {
@@ -29,7 +40,7 @@ export function readDevices(names: readonly string[]): Device[] {
 }
 
 /**
- * The models to serve. Faulty ones are logged and left out, or kept as unavailable where their versions are known.
+ * The models to serve. Faulty ones are logged and kept as unavailable; left out only where no version of theirs is known.
  *
  * @throws ExitError when there is nothing to serve at all.
  */
@@ -46,7 +57,9 @@ export function readModels(settings: ServerSettings, devices: readonly Device[],
   const { models, problems } = scanRepository(directory);
   for (const { path, message } of problems) log.warn({ path }, message);
   const names = new Set(devices.map(({ text }) => text));
-  const usable: RepositoryModel[] = [];
+  const kept: RepositoryModel[] = [];
+  let usable = 0;
+  let why: string | undefined;
   for (const model of models) {
     for (const { name, reason } of model.ignored) log.warn({ model: model.name, entry: name }, reason);
     const unknown = model.config.devices?.filter((name) => !names.has(parseOrText(name)));
@@ -55,16 +68,23 @@ export function readModels(settings: ServerSettings, devices: readonly Device[],
       (unknown !== undefined && unknown.length > 0
         ? `its config.json asks for the device ${unknown.join(', ')}, which the server does not have; start it with --device ${unknown[0]}`
         : undefined);
-    if (problem === undefined) usable.push(model);
-    else log.error({ model: model.name, reason: problem }, 'model cannot be served');
+    if (problem === undefined) {
+      usable++;
+      kept.push(model);
+      continue;
+    }
+    log.error({ model: model.name, reason: problem }, 'model cannot be served');
+    const versions = model.versions.map((version) => ({ ...version, problem: version.problem ?? problem }));
+    if (versions.length > 0) kept.push({ ...model, versions });
+    why ??= `${JSON.stringify(model.name)} ${problem}`;
   }
-  if (usable.length === 0) {
-    const why = problems[0]?.message ?? models[0]?.problem ?? 'it holds no model';
+  if (usable === 0) {
+    why ??= problems[0]?.message ?? 'it holds no model';
     throw new ExitError('CONFIG', `Nothing to serve in ${directory}: ${why}`, {
       hint: 'A repository holds <model>/<version>/model.onnx; bin/serve check-config tells every problem.',
     });
   }
-  return usable;
+  return kept;
 }
 
 function parseOrText(name: string): string {
@@ -82,7 +102,9 @@ function parseOrText(name: string): string {
  */
 export function requireQueueMemory(models: readonly RepositoryModel[]): void {
   let neededBytes = 0;
-  for (const { config, versions } of models) neededBytes += config.queue.maxBytes * versions.length;
+  for (const { config, versions } of models) {
+    neededBytes += config.queue.maxBytes * versions.filter(({ problem }) => problem === undefined).length;
+  }
   const { availableBytes, source } = availableMemory();
   if (neededBytes <= availableBytes) return;
   throw new ExitError(
@@ -96,13 +118,19 @@ export function requireQueueMemory(models: readonly RepositoryModel[]): void {
 export async function openListeners(settings: ServerSettings): Promise<{ http: Listener; metrics: Listener }> {
   const { host, httpPort, metricsPort } = settings;
   const metricsHost = host.startsWith('unix:') ? '127.0.0.1' : host;
+  const mended = new Set<string>();
   const open = async (what: string, where: string, port: number): Promise<Listener | string> => {
     try {
       return await openListener({ host: where, port, backlog: BACKLOG });
     } catch (error) {
       if (!(error instanceof SystemError)) throw error;
-      const reason = error.code === 'EADDRINUSE' ? 'the port is in use by another process' : error.message;
-      return `Cannot listen for ${what} on ${where} port ${port}: ${reason} (${error.code}).`;
+      const isPath = where.startsWith('unix:');
+      mended.add(
+        isPath || ADDRESS_FAULTS.has(error.code) ? '--host' : what === 'HTTP' ? '--http-port' : '--metrics-port',
+      );
+      const reason = (isPath ? undefined : LISTEN_FAULTS.get(error.code)) ?? error.message.replace(LISTEN_DETAIL, '');
+      const code = reason.includes(error.code) ? '' : ` (${error.code})`;
+      return `Cannot listen for ${what} on ${where}${isPath ? '' : ` port ${port}`}: ${reason}${code}.`;
     }
   };
   const http = await open('HTTP', host, httpPort);
@@ -111,6 +139,6 @@ export async function openListeners(settings: ServerSettings): Promise<{ http: L
   for (const listener of [http, metrics]) if (typeof listener !== 'string') listener.close();
   const messages = [http, metrics].filter((listener) => typeof listener === 'string');
   throw new ExitError('ADDRESS', messages.join('\n'), {
-    hint: 'Choose other ports with --http-port and --metrics-port.',
+    hint: `Choose another with ${[...mended].join(' and ')}.`,
   });
 }

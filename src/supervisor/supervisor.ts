@@ -59,6 +59,8 @@ export class Supervisor {
   state: ServerState = 'starting';
   httpUrl = '';
   metricsUrl = '';
+  /** It has been ready, and has said so. */
+  #announced = false;
   readonly #listeners: { http: Listener; metrics: Listener };
   readonly #pipes: Pipe[] = [];
   readonly #loads: Loads;
@@ -187,18 +189,23 @@ export class Supervisor {
     if (this.state !== 'starting') return;
     this.state = 'running';
     this.#failIfUseless();
-    this.changed();
-    this.log.info({ http: this.httpUrl, metrics: this.metricsUrl, ...this.readiness.summary() }, 'ready');
-    this.#announceReady();
-  }
-
-  /** Whoever started the server may have stopped listening: no reason to stop serving, as it would be for a command that has nothing but its output. */
-  #announceReady(): void {
+    // Whoever started the server may have stopped listening: no reason to stop serving, as it would be for a command that has nothing but its output.
     const { stdout } = process;
     stdout.removeAllListeners('error');
     stdout.once('error', (error) => this.log.warn({ err: error }, 'the ready line could not be written to stdout'));
     stdout.on('error', () => {});
-    stdout.write(`batchport ready http=${this.httpUrl} metrics=${this.metricsUrl}\n`);
+    this.changed();
+    if (!this.#announced) this.#announce(this.readiness.now(this.state).reason);
+  }
+
+  /** Tells whoever started the server where it is, and that it is ready, or why not. */
+  #announce(notReady: string): void {
+    const addresses = { http: this.httpUrl, metrics: this.metricsUrl };
+    const summary = { ...addresses, ...this.readiness.summary() };
+    if (notReady === '') this.log.info(summary, 'ready');
+    else this.log.error({ reason: notReady, ...summary }, 'started, but not ready');
+    const what = notReady === '' ? 'ready' : 'not ready';
+    process.stdout.write(`batchport ${what} http=${addresses.http} metrics=${addresses.metrics}\n`);
   }
 
   /** Resolves when every ingress listens and every model has been loaded or has failed. */
@@ -249,6 +256,9 @@ export class Supervisor {
     const announcement = this.#announcement();
     for (const ingress of this.ingresses) ingress.send(announcement);
     this.#service.update();
+    if (this.#announced || this.state !== 'running' || !this.readiness.now(this.state).ready) return;
+    this.#announced = true;
+    this.#announce('');
   }
 
   /** Drains and stops; a second call stops at once. */

@@ -123,7 +123,12 @@ test('weights in a file beside the model that is missing or cut are told, and no
 });
 
 test('a faulty configuration is told with its place and leaves the others alone', async () => {
-  assert.match(await reasonOf('bad_config'), /config\.json:1:\d+: unknown key "max_batch_sice".*max_batch_size/);
+  const why = /config\.json:1:\d+: unknown key "max_batch_sice".*max_batch_size/;
+  assert.match(await reasonOf('bad_config'), why);
+  // Story: such a model was missing from the index and answered as if nobody knew it.
+  assert((await index()).some(({ name }) => name === 'bad_config'));
+  assertRefused(await infer(server.url, 'bad_config', ONE), 'NOT_READY', why);
+  assert.equal(await server.metric('batchport_model_ready', { model: 'bad_config' }), 0);
 });
 
 test('a good version is served beside a broken newer one, and is what no version means', async () => {

@@ -11,7 +11,7 @@ import { assertRefused, get, infer, json, jsonBody, sendTogether } from '../supp
 import { eventually } from '../support/idle.ts';
 import { requestBytes } from '../support/raw.ts';
 import { makeRepository, temporaryDirectory } from '../support/repository.ts';
-import { launchServer, type TestServer } from '../support/server.ts';
+import { launchServer, startServer, type TestServer } from '../support/server.ts';
 
 const START_LIMIT_MS = 60_000;
 const POLL_MS = 2;
@@ -116,7 +116,7 @@ test('from the first connection on, live is 200 and ready turns to 200 once and 
   await server.ready();
 });
 
-test('a server whose models have all failed is live and never ready', async (t) => {
+test('a server whose models have all failed is live and not ready, and says that it is ready once one is mended', async (t) => {
   const repository = makeRepository(t, {});
   repository.writeFile(['broken', '1', 'model.onnx'], 'this is no model, and no other kind of file is told by it');
   const server = launchServer(t, { repository: repository.dir });
@@ -125,4 +125,22 @@ test('a server whose models have all failed is live and never ready', async (t) 
   const ready = await get(server.url, '/v2/health/ready');
   assert.equal(ready.status, 503);
   assert.match(String(json(ready).error), /^broken\/1: /);
+  // Story: the line on stdout said ready all the same.
+  const where = `http=${server.url} metrics=${server.metricsUrl}`;
+  assert.deepEqual(server.output, [`batchport not ready ${where}`]);
+  repository.add('broken', { fixture: 'rows' });
+  server.signal('SIGHUP');
+  await poll(server, 'the ready line', () => server.output[1]);
+  assert.deepEqual(server.output, [`batchport not ready ${where}`, `batchport ready ${where}`]);
+  assert.equal((await get(server.url, '/v2/health/ready')).status, 200);
+});
+
+test('with strict readiness a model that asks for a device which is not there keeps the server from being ready', async (t) => {
+  const repository = makeRepository(t, { rows: {}, on_gpu: { fixture: 'rows', config: { devices: ['cuda:9'] } } });
+  const server = await startServer(t, { repository: repository.dir, args: ['--strict-readiness'] });
+  assert.match(server.output[0]!, /^batchport not ready /);
+  const ready = await get(server.url, '/v2/health/ready');
+  assert.equal(ready.status, 503);
+  assert.match(String(json(ready).error), /^on_gpu\/1: its config\.json asks for the device cuda:9/);
+  assert.equal((await infer(server.url, 'rows', ROWS)).status, 200);
 });

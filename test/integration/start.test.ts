@@ -13,7 +13,7 @@ import { type ExitError, exitCode } from '../../src/config/exit-codes.ts';
 import type { ServerSettings } from '../../src/config/settings.ts';
 import { resolveSettings } from '../../src/config/settings-resolve.ts';
 import { openListeners, readDevices } from '../../src/supervisor/preparation.ts';
-import { get, infer, json, jsonBody } from '../support/exchange.ts';
+import { assertRefused, get, infer, json, jsonBody } from '../support/exchange.ts';
 import { unusedUrl } from '../support/http-server.ts';
 import { assertAllAtWork } from '../support/idle.ts';
 import { addressOf } from '../support/raw.ts';
@@ -95,14 +95,21 @@ describe('addresses that cannot be had', { concurrency: true }, () => {
 
   test('an address of another machine, a name that is none and a path that cannot be are told', async () => {
     for (const [host, what] of [
-      ['192.0.2.1', /192\.0\.2\.1.*EADDRNOTAVAIL/],
+      [
+        '192.0.2.1',
+        /^Cannot listen for HTTP on 192\.0\.2\.1 port 0: this machine does not have that address \(EADDRNOTAVAIL\)\.$/m,
+      ],
       ['no-such-host.invalid', /no-such-host\.invalid.*(ENOTFOUND|EAI_AGAIN)/],
-      ['unix:/no/such/folder/socket', /\/no\/such\/folder.*ENOENT/],
+      [
+        'unix:/no/such/folder/socket',
+        /^Cannot listen for HTTP on unix:\/no\/such\/folder\/socket: open: ENOENT \([a-z ]*\)\.$/,
+      ],
       [`unix:/${'a'.repeat(200)}`, /ENAMETOOLONG/],
     ] as const) {
       await assert.rejects(openListeners(settingsWith({ host, httpPort: 0, metricsPort: 0 })), (error: ExitError) => {
         assert.equal(error.exit, 'ADDRESS');
         assert.match(error.message, what);
+        assert.match(String(error.hint), /--host/);
         return true;
       });
     }
@@ -197,7 +204,7 @@ describe('devices', { concurrency: true }, () => {
       const { code, lines } = await failedStart(t, ['--device', 'cpu', '--device', name]);
       assert.equal(code, exitCode('DEVICE'), name);
       assert(lines[0]!.includes(`Device ${full} is not available`), lines[0]);
-      assert.match(lines[0]!, /libonnxruntime_providers_cuda\.so.*npm rebuild.*NVIDIA driver/);
+      assert.match(lines[0]!, /libonnxruntime_providers_cuda\.so.*BATCHPORT_ONNXRUNTIME_DIR.*NVIDIA driver/);
     }
   });
 
@@ -218,7 +225,7 @@ describe('devices', { concurrency: true }, () => {
       assert.equal(await server.metric('batchport_process_up', { device: String(device) }), 1);
     }
     assert.equal((await infer(server.url, 'rows', ROWS)).status, 200);
-    assert.equal((await infer(server.url, 'on_gpu', ROWS)).status, 404);
+    assertRefused(await infer(server.url, 'on_gpu', ROWS), 'NOT_READY', /asks for the device cuda:0/);
     const { reason } = await server.log(({ model }) => model === 'on_gpu');
     assert.match(String(reason), /asks for the device cuda:0.*--device cuda:0/);
   });

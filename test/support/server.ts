@@ -249,7 +249,7 @@ export class TestServer {
   }
 
   private readReadyLine(line: string): void {
-    if (!line.startsWith('batchport ready ')) return;
+    if (!/^batchport (not )?ready /.test(line)) return;
     for (const [, name, address] of line.matchAll(/(\w+)=(\S+)/g)) this.addresses.set(name!, address!);
   }
 

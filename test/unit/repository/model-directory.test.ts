@@ -193,6 +193,13 @@ for (const [what, tree, problem] of faultyModels) {
   });
 }
 
+test('a model with a faulty configuration keeps the version that would be served without one, with the fault as its problem', (t) => {
+  const model = modelOf(t, { 'm/1/model.onnx': MODEL_BYTES, 'm/2/model.onnx': MODEL_BYTES, 'm/config.json': '' });
+  assert.deepEqual(versionsOf(model), ['2']);
+  assert.equal(model.versions[0]?.problem, model.problem);
+  assert.match(model.problem ?? '', /^config\.json:1:1: is empty/);
+});
+
 test('a faulty newest version is told beside the good older one that the policy also serves', (t) => {
   const model = modelOf(t, {
     'm/1/model.onnx': MODEL_BYTES,
