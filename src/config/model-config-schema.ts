@@ -1,7 +1,7 @@
 /**
  * The schema of a model's `config.json`: one zod object, from which the checks and the published JSON Schema both come.
  *
- * Invariant: every key that the schema accepts has an effect in this version. Keys of later versions are listed in
+ * Invariant: every key that the schema accepts, but for `$schema`, has an effect in this version. Keys of later versions are listed in
  * KEYS_OF_LATER_VERSIONS, so that a file which needs one is refused with that reason and never half obeyed.
  * Bounds: every number, list and table has a limit here.
  */
@@ -95,6 +95,7 @@ function versionPolicy() {
 }
 
 export const modelConfigSchema = object({
+  $schema: z.string('a string').optional().describe('This schema, for editors; ignored by the server.'),
   max_batch_size: integer(0, BATCH_ROWS_MAX, 'an integer')
     .optional()
     .describe(

@@ -194,7 +194,7 @@ function knownKeys(path: JsonPath): string[] {
   for (const part of path) {
     schema = shapeOf(schema)[String(part)];
   }
-  return Object.keys(shapeOf(schema));
+  return Object.keys(shapeOf(schema)).filter((key) => key !== '$schema');
 }
 
 function shapeOf(schema: unknown): Readonly<Record<string, unknown>> {

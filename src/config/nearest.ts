@@ -2,8 +2,8 @@
  * The known name nearest to a mistyped one, for "did you mean …".
  *
  * Distance: optimal string alignment (insert, delete, replace, swap of neighbours), on names folded to lower case with
- * '-' read as '_', so that `Max-Batch-Size` is at distance 0 from `max_batch_size`. Where no name is near by distance, one
- * that only has a word more or less counts as near: `slo` for `slo_ms`.
+ * '-' read as '_', so that `Max-Batch-Size` is at distance 0 from `max_batch_size`. Where no name is at distance 1, one that
+ * only has words more or less after it, or words more before it, counts as nearest: `slo` for `slo_ms`, `port` for `http_port`.
  * Bound: names longer than NAME_LENGTH_MAX are never suggested for, so the work is at most NAME_LENGTH_MAX² per known name.
  */
 
@@ -32,7 +32,10 @@ export function nearestName(name: string, known: readonly string[]): string | un
       bestDistance = distance;
     }
   }
-  return best ?? known.find((candidate) => wordsMissing(folded, fold(candidate)));
+  if (bestDistance <= 1) {
+    return best;
+  }
+  return known.find((candidate) => wordsDiffer(folded, fold(candidate))) ?? best;
 }
 
 /** ` (did you mean "x"?)` with a leading space, or '' when nothing is near. */
@@ -41,8 +44,8 @@ export function suggestion(name: string, known: readonly string[]): string {
   return nearest === undefined ? '' : ` (did you mean ${JSON.stringify(nearest)}?)`;
 }
 
-function wordsMissing(a: string, b: string): boolean {
-  return a.startsWith(`${b}_`) || b.startsWith(`${a}_`);
+function wordsDiffer(name: string, known: string): boolean {
+  return name !== '' && (name.startsWith(`${known}_`) || known.startsWith(`${name}_`) || known.endsWith(`_${name}`));
 }
 
 function fold(name: string): string {

@@ -133,7 +133,7 @@ export const SETTINGS: {
     key: 'host',
     flag: 'host',
     env: 'BATCHPORT_HOST',
-    kind: text('a host name, an address or unix:PATH', 'ADDRESS', /^(unix:.+|[^\s/]+)$/),
+    kind: text('a host name, an address or unix:PATH', 'ADDRESS', /^(unix:.+|(?!unix:)[^\s/]+)$/),
     default: () => '127.0.0.1',
     defaultText: '127.0.0.1',
     group: 'Network',

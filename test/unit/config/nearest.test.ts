@@ -5,7 +5,7 @@ import { nearestName, suggestion } from '../../../src/config/nearest.ts';
 import { formatSizeBytes, parseSizeBytes } from '../../../src/config/size.ts';
 import { compareVersionNames, isVersionName } from '../../../src/config/version-name.ts';
 
-const known = ['max_batch_size', 'max_queue_delay_us', 'slo_ms', 'queue', 'min', 'max', 'cpu'];
+const known = ['max_batch_size', 'max_queue_delay_us', 'slo_ms', 'queue', 'min', 'max', 'cpu', 'host', 'http_port'];
 
 for (const [name, nearest] of [
   ['max_batch_siz', 'max_batch_size'],
@@ -14,6 +14,8 @@ for (const [name, nearest] of [
   ['batch_size', 'max_batch_size'],
   ['max_queue_delay', 'max_queue_delay_us'],
   ['slo', 'slo_ms'],
+  ['port', 'http_port'],
+  ['hots', 'host'],
   ['qeueu', 'queue'],
   ['mix', 'min'],
   ['mni', 'min'],
