@@ -131,7 +131,8 @@ export function checkAvailable(device: Device, probe: DeviceProbe = machineProbe
       const others = device.cores?.filter((core) => !usable.includes(core)) ?? [];
       if (others.length > 0) {
         missing.push(
-          `Core ${formatCoreSet(others)} is not there or not allowed for this process, which may use ${formatCoreSet(usable)}.`,
+          `${others.length === 1 ? 'Core' : 'Cores'} ${formatCoreSet(others)} ${others.length === 1 ? 'is' : 'are'} not there or not allowed for ` +
+            `this process, which may use ${formatCoreSet(usable)}.`,
         );
       }
       break;

@@ -154,11 +154,20 @@ export function checkProvider(provider: ProviderName): void {
   if (missing.length > 0) {
     throw new BatchportError(
       'NOT_SUPPORTED',
-      `${provider} needs ${missing.join(', ')} in ${directory}. They are not part of the npm package: get them with ` +
-        '`npm rebuild onnxruntime-node --onnxruntime-node-install=cuda12 --ignore-scripts=false`, or set ' +
-        `BATCHPORT_ONNXRUNTIME_DIR to the folder of a GPU build of ONNX Runtime ${LIBRARY_VERSION}.`,
+      `${provider} needs ${missing.join(', ')} in ${directory}. They are not part of the npm package: ${howToGet(directory)}` +
+        `set BATCHPORT_ONNXRUNTIME_DIR to the folder of a GPU build of ONNX Runtime ${LIBRARY_VERSION}.`,
     );
   }
+}
+
+/**
+ * onnxruntime-node's own download, where the library is the one in that package and there is a download for the machine. Not `npm rebuild`: newer versions of npm
+ * end without a word and without the files where install scripts are not allowed.
+ */
+function howToGet(directory: string): string {
+  const script = path.join(directory, '../../../../script/install.js');
+  if (process.arch !== 'x64' || !existsSync(script)) return '';
+  return `download them from NuGet with \`ONNXRUNTIME_NODE_INSTALL=cuda12 node ${script}\`, or `;
 }
 
 /** Names of the providers the library is built with, best first. */

@@ -131,7 +131,7 @@ test('what a device lacks is named all at once, with how to get it', () => {
 test('cores that the process may not use are named', () => {
   assert.throws(
     () => checkAvailable(parseDeviceName('cpu:2-5'), complete),
-    refusal('NOT_SUPPORTED', /Core 4-5 is not there.*0-3/),
+    refusal('NOT_SUPPORTED', /Cores 4-5 are not there.*0-3/),
   );
 });
 

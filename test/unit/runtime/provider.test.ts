@@ -115,7 +115,10 @@ test('a provider whose files are missing is refused, naming the files and how to
   }
   assert.throws(
     () => checkProvider('cuda'),
-    refusal('NOT_SUPPORTED', /libonnxruntime_providers_cuda\.so.*npm rebuild/),
+    refusal(
+      'NOT_SUPPORTED',
+      /libonnxruntime_providers_cuda\.so.*(ONNXRUNTIME_NODE_INSTALL=cuda12 node \/.*\/install\.js.*)?BATCHPORT_ONNXRUNTIME_DIR/,
+    ),
   );
   assert.throws(() => checkProvider('tensorrt'), refusal('NOT_SUPPORTED', /libonnxruntime_providers_tensorrt\.so/));
   checkProvider('cpu');
