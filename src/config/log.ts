@@ -25,7 +25,8 @@ export function createLogger(role: string, level: LogLevel, fields: Record<strin
   const output = new LineOutput(2, BUFFER_MAX_BYTES);
   process.once('exit', () => output.flush());
   if (process.stderr.isTTY) {
-    const format = prettyFactory({ colorize: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' });
+    const colorize = (process.env.NO_COLOR ?? '') === '';
+    const format = prettyFactory({ colorize, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l', singleLine: true });
     return pino(options, {
       write: (line) => output.write(format(line)),
       flush: () => output.flush(),
