@@ -198,7 +198,8 @@ function explained(error: unknown, url: string): unknown {
   if (error instanceof InferenceError) {
     const unavailable = error.status === 503 || error.status === 429;
     const message = `the server answered ${error.status} ${error.code}: ${printable(error.message)}`;
-    return new ExitError(unavailable ? 'UNAVAILABLE' : 'REFUSED', message, { cause: error });
+    const hint = error.code === 'NOT_FOUND' ? '--url takes the address of the HTTP port, without a path' : undefined;
+    return new ExitError(unavailable ? 'UNAVAILABLE' : 'REFUSED', message, { hint, cause: error });
   }
   if (error instanceof ConnectionError) {
     const hint =
