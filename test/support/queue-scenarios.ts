@@ -46,10 +46,17 @@ function rest(rig: QueueRig): void {
   rig.settle();
 }
 
-/** Fills the producers' blocks with requests of ingress 0, so that the next ones wait. */
-function fill(rig: QueueRig): void {
-  const { producer } = rig.ingress(0);
-  while (producer.waitingRequests === 0) rig.ingress(0).ask(wide(rig));
+/** Two slabs: two full requests, and the next one waits. */
+const TIGHT = { ...PAIR, shape: { slabs: 2 } };
+
+/** A request that takes a slab for itself. */
+function full(rig: QueueRig): Ticket {
+  return narrow(rig, 8);
+}
+
+/** Asks until a request has to wait for space. */
+function fill(rig: QueueRig, slot: number, ticket: (rig: QueueRig) => Ticket): void {
+  while (rig.ingress(slot).producer.waitingRequests === 0) rig.ingress(slot).ask(ticket(rig));
 }
 
 export const SCENARIOS: readonly Scenario[] = [
@@ -91,19 +98,17 @@ export const SCENARIOS: readonly Scenario[] = [
     options: PAIR,
     victim: 'ingress',
     stepsMin: 20,
-    prepare(rig) {
-      while (rig.ingress(1).producer.waitingRequests === 0) rig.ingress(1).ask(wide(rig));
-    },
+    prepare: (rig) => fill(rig, 1, wide),
     act: (rig) => rig.ingress(0).ask(wide(rig)),
   },
   {
     name: 'an ingress takes results and frees slabs for which another one waits',
-    options: PAIR,
+    options: TIGHT,
     victim: 'ingress',
     stepsMin: 20,
     prepare(rig) {
-      fill(rig);
-      rig.ingress(1).ask(wide(rig));
+      fill(rig, 0, full);
+      rig.ingress(1).ask(full(rig));
       while (rig.instance(1).turn() && !rig.instance(1).asleep);
     },
     act: (rig) => rig.ingress(0).loop(),
@@ -123,14 +128,14 @@ export const SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'an ingress gives up the last claim of a finished slab',
-    options: PAIR,
+    options: TIGHT,
     victim: 'ingress',
     stepsMin: 10,
     prepare(rig) {
       rig.ingress(0).ask(narrow(rig));
       rig.instance(1).take();
       rig.instance(1).complete();
-      while (rig.ingress(1).producer.waitingRequests === 0) rig.ingress(1).ask(wide(rig));
+      fill(rig, 1, full);
     },
     act(rig) {
       for (const ticket of [...rig.ingress(0).open]) rig.ingress(0).giveUp(ticket);
@@ -180,14 +185,14 @@ export const SCENARIOS: readonly Scenario[] = [
   },
   {
     name: 'an instance hands over a batch that nobody wants any more, and frees space for which an ingress waits',
-    options: PAIR,
+    options: TIGHT,
     victim: 'instance',
     stepsMin: 15,
     prepare(rig) {
-      rig.ingress(0).ask(wide(rig));
+      rig.ingress(0).ask(full(rig));
       rig.instance(0).take();
       for (const ticket of [...rig.ingress(0).open]) rig.ingress(0).giveUp(ticket);
-      while (rig.ingress(1).producer.waitingRequests === 0) rig.ingress(1).ask(wide(rig));
+      fill(rig, 1, full);
     },
     act: (rig) => rig.instance(0).complete(),
   },
