@@ -28,6 +28,8 @@ const ARGS = ['--headers-timeout-s', '--body-idle-timeout-s', '--keep-alive-time
 ]);
 const CUT_LIMIT_MS = 30_000;
 const CROWD = 100;
+/** Of an answer that is taken slowly. */
+const SLOW_MIB = 64;
 
 const repository = makeRepository({ after }, ['rows', 'dynamic', 'wide', 'slow']);
 const server = launchServer({ after }, { repository: repository.dir, args: ARGS });
@@ -60,10 +62,12 @@ async function trickle(bytes: Buffer): Promise<Buffer> {
   return answer;
 }
 
-const WIDE = jsonBody(
-  '{"inputs":[{"name":"x","datatype":"FP32","shape":[16,1],"data":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}],"parameters":{"binary_data_output":true}}',
-);
-const WIDE_BYTES = 16 * 2 ** 20;
+/** A request whose answer has as many MiB as it has rows. */
+const wide = (rows: number) =>
+  jsonBody(
+    `{"inputs":[{"name":"x","datatype":"FP32","shape":[${rows},1],"data":[${Array.from({ length: rows }, (_, n) => n + 1)}]}],"parameters":{"binary_data_output":true}}`,
+  );
+const MIB = 2 ** 20;
 
 describe('at the same time', { concurrency: true }, () => {
   // Stories: a slow-loris held sockets for ever; or a legal upload was cut since its whole time was limited (slow-clients-and-uploads, 54).
@@ -184,11 +188,11 @@ describe('at the same time', { concurrency: true }, () => {
     const connection = await RawConnection.open(server.url);
     connection.pause();
     const startedMs = performance.now();
-    await connection.write(inferBytes('wide', WIDE));
+    await connection.write(inferBytes('wide', wide(SLOW_MIB)));
     const answered = connection.response(120_000, 'POST');
     let open = true;
     answered.finally(() => (open = false)).catch(() => {});
-    // A little at a time: what one turn of the loop reads.
+    // A little at a time: one turn of the loop reads up to 2 MiB.
     while (open && performance.now() - startedMs < 3000 * TIMEOUT_S) {
       connection.resume();
       await new Promise((resolve) => setImmediate(resolve));
@@ -199,8 +203,8 @@ describe('at the same time', { concurrency: true }, () => {
     connection.resume();
     const answer = await answered;
     assert.equal(answer.status, 200);
-    assert(answer.body.length >= WIDE_BYTES);
-    assert.equal(answer.body.readFloatLE(answer.body.length - 4), 16);
+    assert(answer.body.length >= SLOW_MIB * MIB);
+    assert.equal(answer.body.readFloatLE(answer.body.length - 4), SLOW_MIB);
     connection.destroy();
   });
 });
@@ -208,7 +212,7 @@ describe('at the same time', { concurrency: true }, () => {
 test('a client that takes nothing of its answer is cut, and its answer freed', async () => {
   const connection = await RawConnection.open(server.url);
   connection.pause();
-  await connection.write(inferBytes('wide', WIDE));
+  await connection.write(inferBytes('wide', wide(16)));
   const before = await countDescriptors(server);
   // The server closes once nothing has moved for the timeout, which this process notices only when it reads.
   await assertIdle(server);
@@ -216,7 +220,7 @@ test('a client that takes nothing of its answer is cut, and its answer freed', a
   await assertNoMoreDescriptors(server, new Map(gone));
   connection.resume();
   const received = await connection.closed(CUT_LIMIT_MS).catch(() => Buffer.alloc(0));
-  assert(received.length < WIDE_BYTES, `${received.length} bytes`);
+  assert(received.length < 16 * MIB, `${received.length} bytes`);
   connection.destroy();
 });
 
