@@ -26,12 +26,13 @@ const KINDS = {
   fuzz: { alone: false, about: 'random input, for a bounded time' },
   model: { alone: true, about: 'the queue protocol under a model checker' },
   stress: { alone: true, about: 'many threads and processes at once' },
-  fault: { alone: true, about: 'one fault per file, with real processes' },
-  integration: { alone: true, about: 'a whole server' },
+  fault: { alone: false, about: 'one fault per file, with real processes' },
+  integration: { alone: false, about: 'a whole server' },
   bench: { alone: true, about: 'small sizes of the benchmarks' },
 } as const satisfies Record<string, { alone: boolean; about: string }>;
 
-const CONCURRENCY = 2;
+/** Tests with real processes wait more than they work. */
+const CONCURRENCY = 3;
 const TEST_LIMIT_MS = 5 * 60_000;
 const STALL_LIMIT_MS = 6 * 60_000;
 

@@ -146,8 +146,8 @@ test('a body for a path that wants none is passed over up to a limit, then the c
   await connection.closed(60_000);
   connection.destroy();
   const endless = await RawConnection.open(small.url);
-  await endless.write('POST /v2/repository/index HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n');
-  assert.equal((await endless.response(undefined, 'POST')).status, 200);
+  await endless.write('POST /v2/models/none/infer HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n');
+  assert.equal((await endless.response(undefined, 'POST')).status, 404);
   const chunk = Buffer.concat([Buffer.from('10000\r\n'), Buffer.alloc(0x10000), Buffer.from('\r\n')]);
   await pour(endless, chunk, ENDLESS_BYTES);
   await endless.closed(60_000);

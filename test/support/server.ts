@@ -97,7 +97,13 @@ export class TestServer {
     const args = ['run', '--host', '127.0.0.1', '--http-port', '0', '--metrics-port', '0'];
     if (options.repository !== undefined) args.push('--model-repository', options.repository);
     // A test's own process tells its children so; the server is not one of them.
-    const env = { ...process.env, NODE_TEST_CONTEXT: undefined, ...options.env, [MARK]: this.mark };
+    const env = {
+      ...process.env,
+      NODE_TEST_CONTEXT: undefined,
+      BATCHPORT_CACHE_DIR: path.join(PROJECT_DIR, 'dist/test-cache'),
+      ...options.env,
+      [MARK]: this.mark,
+    };
     const program = options.program ?? path.join(PROJECT_DIR, 'bin/serve');
     this.child = spawn(process.execPath, [program, ...args, ...(options.args ?? [])], {
       cwd: PROJECT_DIR,
