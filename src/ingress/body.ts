@@ -29,11 +29,11 @@ export interface IncomingBody {
 /** Bytes held by one ingress process for its clients: bodies being read or expanded, answers that are not taken. And the limits for them. */
 export class BodyBudget {
   readonly maxBodyBytes: number;
-  readonly #maxBytes: number;
+  readonly maxBytes: number;
   #bytes = 0;
 
   constructor(maxBytes: number, maxBodyBytes: number) {
-    this.#maxBytes = maxBytes;
+    this.maxBytes = maxBytes;
     this.maxBodyBytes = maxBodyBytes;
   }
 
@@ -44,7 +44,7 @@ export class BodyBudget {
   }
 
   #require(bytes: number): void {
-    if (this.#bytes + bytes <= this.#maxBytes) return;
+    if (this.#bytes + bytes <= this.maxBytes) return;
     throw new BatchportError(
       'QUEUE_FULL',
       'The server holds as many bytes of requests and answers as it may. Retry later.',

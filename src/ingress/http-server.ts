@@ -298,6 +298,18 @@ class InferExchange implements Reply, BodyReceiver {
     this.#inference.fail(error);
   }
 
+  reserve(bytes: number): number {
+    const { budget } = this.#server;
+    // An answer larger than the whole budget may be made when nothing else is held.
+    const counted = Math.min(bytes, budget.maxBytes);
+    budget.take(counted);
+    return counted;
+  }
+
+  unreserve(bytes: number): void {
+    this.#server.budget.give(bytes);
+  }
+
   sendResult(result: EncodedResponse): void {
     const response = this.#response;
     if (this.#server.draining) response.shouldKeepAlive = false;

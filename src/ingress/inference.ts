@@ -29,6 +29,14 @@ import { OUTCOME_INDEX, type Serving } from './served-model.ts';
 
 /** What carries the answer. Called at most once, and never after the client has left. */
 export interface Reply {
+  /**
+   * Counts the answer's bytes before there is one: requests that came together would otherwise all be accepted while nothing is held yet.
+   *
+   * @returns bytes counted, to be given to unreserve() once.
+   * @throws QUEUE_FULL when as many bytes are held as may be.
+   */
+  reserve(bytes: number): number;
+  unreserve(bytes: number): void;
   sendResult(response: EncodedResponse): void;
   sendError(error: BatchportError): void;
 }
@@ -49,6 +57,8 @@ const DEFAULT_MESSAGES: Partial<Record<ErrorCode, string>> = {
   DEADLINE_EXCEEDED: 'request timeout expired before its batch ran',
 };
 
+/** Answers smaller than this are bounded well enough by the number of rows that may queue. */
+const RESERVED_FROM_BYTES = 64 * 1024;
 /** setTimeout takes no more; a deadline beyond it never comes. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
@@ -59,6 +69,7 @@ export class Inference {
   #request: BoundRequest | undefined;
   #claim: Claim<Inference> | undefined;
   #placedUs = 0;
+  #reserved = 0;
   #timer: NodeJS.Timeout | undefined;
   /** Answered, given up, or refused. */
   finished = false;
@@ -80,7 +91,7 @@ export class Inference {
     try {
       const request = serving.decoder.decode(body, headerLength);
       const { rows } = request.template;
-      const { layout } = serving.bindingOf(request);
+      const { layout, answerRowBytes } = serving.bindingOf(request);
       const needed = serving.producer.requestBytes(layout, rows, request.inputs);
       if (needed > serving.producer.capacityBytes) {
         throw new BatchportError(
@@ -90,6 +101,7 @@ export class Inference {
       }
       serving.counters.received(rows, body.length);
       this.#request = request;
+      if (answerRowBytes * rows >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(answerRowBytes * rows);
       if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
       const timeoutUs = request.timeoutUs !== undefined && request.timeoutUs > 0 ? request.timeoutUs : serving.sloUs;
       const deadlineUs = timeoutUs > 0 ? this.#startedUs + timeoutUs : 0;
@@ -187,6 +199,7 @@ export class Inference {
   #finish(outcome: Outcome): void {
     this.finished = true;
     if (this.#timer !== undefined) clearTimeout(this.#timer);
+    if (this.#reserved > 0) this.#reply.unreserve(this.#reserved);
     this.#serving.counters.outcome(OUTCOME_INDEX[outcome]);
     this.#serving.left();
   }

@@ -22,6 +22,8 @@ export const OUTCOME_INDEX = Object.fromEntries(OUTCOMES.map((name, n) => [name,
 export interface Binding {
   readonly layout: SlabLayout;
   readonly positions: readonly number[];
+  /** Bytes of the answer for each row, of the outputs whose shape is known. */
+  readonly answerRowBytes: number;
 }
 
 const LAYOUTS_MAX = 256;
@@ -88,7 +90,11 @@ export class Serving {
       // The set of outputs is part of the key, their order is not.
       const indices = [...new Set(template.outputs.map(({ index }) => index))].sort((a, b) => a - b);
       const layout = this.#layoutOf(template, indices);
-      binding = { layout, positions: template.outputs.map(({ index }) => indices.indexOf(index)) };
+      binding = {
+        layout,
+        positions: template.outputs.map(({ index }) => indices.indexOf(index)),
+        answerRowBytes: layout.outputs.reduce((sum, { tensor }) => sum + (tensor?.rowBytes ?? 0), 0),
+      };
       this.#bindings.set(template, binding);
     }
     return binding;

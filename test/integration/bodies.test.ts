@@ -210,19 +210,17 @@ test('many clients that do not take their answers are refused further ones, and 
   const connections: RawConnection[] = [];
   const [pid] = await small.pids('ingress');
   const rssBefore = residentBytes(pid!);
-  // Ten times what one ingress process may hold for its clients.
-  for (let n = 0; n < 40; n++) {
+  // Each takes what the sockets of its connection hold, and leaves the rest to the server, until that holds as much as it may.
+  await eventually(async () => {
     const connection = await RawConnection.open(small.url);
     connection.pause();
     connections.push(connection);
-    const { headers, body } = request(n);
+    const { headers, body } = request(connections.length);
     await connection.write(
       Buffer.concat(Array.from({ length: 64 }, () => requestBytes('POST', '/v2/models/wide/infer', headers, body))),
     );
-  }
-  await eventually(async () => {
     const answer = await infer(small.url, 'wide', request(0));
-    if (answer.status !== 429) return `answer ${answer.status}`;
+    if (answer.status !== 429) return `answer ${answer.status} beside ${connections.length} slow readers`;
     assertRefused(answer, 'QUEUE_FULL', /Retry later/);
     return undefined;
   }, 60_000);
