@@ -17,6 +17,8 @@ const FIRST_REQUEST_MS = 1000;
 export class Connection {
   static readonly #all = new Set<Connection>();
   static readonly #ofSocket = new WeakMap<Socket, Connection>();
+  /** How long a client may take nothing of its answer. */
+  static takeTimeoutMs = 0;
 
   /** Only one body is read at a time, even when requests are pipelined. */
   reading: IncomingBody | undefined;
@@ -108,6 +110,7 @@ export class Connection {
   /** Counts an answer as long as the client leaves it lying. To be called once it has been written. */
   hold(response: ServerResponse, bytes: number, budget: BodyBudget): void {
     if (response.writableLength === 0) return;
+    this.watch(response);
     this.#budget = budget;
     this.#untakenBytes += bytes;
     budget.hold(bytes);
@@ -118,6 +121,11 @@ export class Connection {
     const held = Math.min(bytes, this.#untakenBytes);
     this.#untakenBytes -= held;
     this.#budget?.give(held);
+  }
+
+  /** Limits the time in which nothing of an answer is taken. To be called once it has been written; usually all of it has gone then. */
+  watch(response: ServerResponse): void {
+    if (response.writableLength > 0) this.#socket.setTimeout(Connection.takeTimeoutMs);
   }
 
   /** Neither side has moved a byte for the socket's timeout. Waiting for a model is no reason to close, everything else is. */

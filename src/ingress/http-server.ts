@@ -72,8 +72,8 @@ export class HttpServer {
     this.#server.on('connect', refuseTunnel);
     // Every connection is known from its start, so that a drain finds those that wait for nothing.
     this.#server.on('connection', (socket: Socket) => Connection.of(socket));
-    // Node counts the time since either side moved a byte.
-    this.#server.setTimeout(idleMs, (socket) => Connection.of(socket).timedOut());
+    this.#server.on('timeout', (socket: Socket) => Connection.of(socket).timedOut());
+    Connection.takeTimeoutMs = idleMs;
     setInterval(Connection.sweep, idleMs).unref();
   }
 
@@ -139,6 +139,7 @@ export class HttpServer {
       dropBody(request, response, connection, headers);
       sendError(response, refusal);
     }
+    connection.watch(response);
   }
 
   #infer(
@@ -170,6 +171,7 @@ export class HttpServer {
       } catch (error) {
         sendError(response, asBatchportError(error));
       }
+      connection.watch(response);
     };
     if (headers.contentLength === -1 && !headers.chunked) {
       request.resume();
@@ -329,6 +331,7 @@ class InferExchange implements Reply, BodyReceiver {
     this.#server.noteFailure(error, this.#inference.model, this.#inference.id);
     if (this.#server.draining) this.#response.shouldKeepAlive = false;
     sendError(this.#response, error);
+    this.#connection.watch(this.#response);
     this.#connection.delete(this.#inference);
   }
 }
