@@ -22,6 +22,8 @@ const GIVEN_UP = 200;
 const AFTERWARDS = 20;
 /** About a third of a second of work on an idle core, far more than the deadlines below. */
 const STEPS = 10_000;
+/** Keeps the instance busy for much longer than it takes to send all that is to wait behind it, however loaded the machine is. */
+const BLOCKING_STEPS = 8 * STEPS;
 const DEADLINE_US = 50_000;
 
 const repository = makeRepository({ after }, { slow: { config: { max_batch_size: 4 } } });
@@ -54,7 +56,7 @@ async function assertServes(): Promise<void> {
 test('requests whose deadline passes are answered 504, are not run, and later ones are served', async () => {
   const descriptors = await countDescriptors(server);
   const before = await rowsRun();
-  const run = infer(server.url, 'slow', slow(STEPS));
+  const run = infer(server.url, 'slow', slow(BLOCKING_STEPS));
   await untilRunning(server, 'slow');
   const late = await Promise.all(
     Array.from({ length: GIVEN_UP }, (_, n) => infer(server.url, 'slow', slow(STEPS + n, DEADLINE_US))),
@@ -72,7 +74,7 @@ test('requests whose deadline passes are answered 504, are not run, and later on
 test('requests whose clients have left are not run, and later ones are served', async () => {
   const descriptors = await countDescriptors(server);
   const before = await rowsRun();
-  const run = infer(server.url, 'slow', slow(STEPS));
+  const run = infer(server.url, 'slow', slow(BLOCKING_STEPS));
   await untilRunning(server, 'slow');
   const connections = await Promise.all(Array.from({ length: GIVEN_UP }, () => RawConnection.open(server.url)));
   for (const [n, connection] of connections.entries()) await connection.write(inferBytes('slow', slow(STEPS + n)));
@@ -121,7 +123,7 @@ test('clients that leave in the middle of a run take nothing from the others in 
 
 test('a client that leaves with several requests on one connection gives up all of them', async () => {
   const before = await outcomes('cancelled');
-  const run = infer(server.url, 'slow', slow(STEPS));
+  const run = infer(server.url, 'slow', slow(BLOCKING_STEPS));
   await untilRunning(server, 'slow');
   const connection = await RawConnection.open(server.url);
   await connection.write(Buffer.concat(Array.from({ length: 10 }, () => inferBytes('slow', slow(STEPS)))));
