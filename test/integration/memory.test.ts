@@ -23,8 +23,8 @@ const PIPELINED = 16;
 const ROWS_MAX = 32;
 /** A fifth. */
 const GROWTH_MAX = 0.2;
-/** What heaps of small processes move by, whatever is kept: 2.5 KB a request would be seen all the same. */
-const GROWTH_MIN_BYTES = 48 * 2 ** 20;
+/** What heaps of small processes move by, whatever is kept: 3.4 KB a request would be seen all the same. */
+const GROWTH_MIN_BYTES = 64 * 2 ** 20;
 
 /** A process collects its garbage on this signal: how much of it lies around says nothing about what is kept. */
 const COLLECT_SIGNAL = 'SIGWINCH';
