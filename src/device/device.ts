@@ -37,7 +37,6 @@ type Init = Extract<ToDevice, { type: 'init' }>;
 type Serve = Extract<ToDevice, { type: 'serve' }>;
 
 export class DeviceProcess {
-  readonly #init: Init;
   readonly #log: Logger;
   readonly #send: (message: FromDevice) => void;
   readonly #models = new Map<ModelKey, Model>();
@@ -47,7 +46,6 @@ export class DeviceProcess {
   #stopping = false;
 
   private constructor(init: Init, workers: URL, send: (message: FromDevice) => void) {
-    this.#init = init;
     this.#send = send;
     this.#log = createLogger('device', init.logLevel as LogLevel, { device: init.device });
     this.#bellFds = init.bellFds.map((fd) => openProcessFd(init.supervisorPid, fd));
@@ -195,9 +193,5 @@ export class DeviceProcess {
     this.#log.debug('device stopped');
     flushLogs(this.#log);
     process.exit(0);
-  }
-
-  get device(): string {
-    return this.#init.device;
   }
 }

@@ -7,6 +7,7 @@ import { modelMetadata, serverMetadata } from '../protocol/metadata.ts';
 import type { TensorSpec } from '../tensor/signature.ts';
 import { isReady, type ModelEntry, ModelTable } from './model-table.ts';
 import type { Route } from './router.ts';
+import { interfaceOf } from './served-model.ts';
 
 const PLATFORM = 'onnxruntime_onnx';
 /** Extensions of the protocol that the server passes tests for. */
@@ -84,15 +85,13 @@ export class Documents {
       throw new BatchportError('NOT_READY', 'The model has not been loaded.');
     }
     const versions = this.#models.versions(entry.name).map(({ version }) => version);
-    const maxBatchSize = serving.batching.maxBatchSize;
-    const { name, version } = entry;
-    const contract = { name, version, signature: serving.signature, batching: maxBatchSize > 0, maxBatchSize };
+    const contract = interfaceOf(entry.announced, serving);
     return {
       ...modelMetadata(contract, versions, PLATFORM),
       // Where it really runs, as parameters that clients which do not know them pass over.
       parameters: {
         devices: serving.devices.join(','),
-        max_batch_size: maxBatchSize,
+        max_batch_size: contract.maxBatchSize,
         batching: serving.batching.reason,
       },
     };

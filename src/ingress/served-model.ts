@@ -6,6 +6,7 @@
 import { IngressCounters, OUTCOMES, type Outcome } from '../metrics/counters.ts';
 import type { BoundRequest, RequestTemplate } from '../protocol/bound-request.ts';
 import { modelKey, type ServedModel } from '../protocol/control.ts';
+import type { ModelInterface } from '../protocol/model-interface.ts';
 import { RequestDecoder } from '../protocol/request-decoder.ts';
 import { ResponseEncoder } from '../protocol/response-encoder.ts';
 import { Doorbells, hear, wakeInstance } from '../queue/bells.ts';
@@ -27,6 +28,15 @@ export interface Binding {
 }
 
 const LAYOUTS_MAX = 256;
+
+/** A model that has been loaded, as requests are held against it. */
+export function interfaceOf(
+  { name, version }: ServedModel,
+  { signature, batching }: NonNullable<ServedModel['serving']>,
+): ModelInterface {
+  const { maxBatchSize } = batching;
+  return { name, version, signature, batching: maxBatchSize > 0, maxBatchSize };
+}
 
 /** The serving half of a model: there once it has been loaded for the first time. */
 export class Serving {
@@ -50,9 +60,7 @@ export class Serving {
     if (serving === undefined) throw new Error('a model that was never loaded cannot serve: this is a bug');
     this.#model = { ...model, serving };
     this.#slot = slot;
-    const maxBatchSize = serving.batching.maxBatchSize;
-    const { name, version } = model;
-    const contract = { name, version, signature: serving.signature, batching: maxBatchSize > 0, maxBatchSize };
+    const contract = interfaceOf(model, serving);
     this.decoder = new RequestDecoder(contract, { maxElements: maxTensorBytes, maxTensorBytes });
     this.encoder = new ResponseEncoder(contract);
     this.segment = Segment.attach(serving.queue);
