@@ -9,13 +9,14 @@ import { modelKey, type ServedModel } from '../protocol/control.ts';
 import type { ModelInterface } from '../protocol/model-interface.ts';
 import { RequestDecoder } from '../protocol/request-decoder.ts';
 import { ResponseEncoder } from '../protocol/response-encoder.ts';
-import { Doorbells, hear, wakeInstance } from '../queue/bells.ts';
+import { Doorbells, hear } from '../queue/bells.ts';
 import { counterOffset } from '../queue/geometry.ts';
 import { encodeKey, SlabLayout } from '../queue/layout.ts';
 import { type Claim, Producer } from '../queue/producer.ts';
 import { ResultReader } from '../queue/result.ts';
 import { Segment } from '../queue/segment.ts';
 import type { Inference } from './inference.ts';
+import { TurnEnd } from './turn-end.ts';
 
 export const OUTCOME_INDEX = Object.fromEntries(OUTCOMES.map((name, n) => [name, n])) as Record<Outcome, number>;
 
@@ -66,8 +67,9 @@ export class Serving {
     this.segment = Segment.attach(serving.queue);
     const bells = new Doorbells(this.segment, bellFds);
     this.producer = new Producer(this.segment, slot, bells, { maxRows: serving.maxRows }, placed, () =>
-      wakeAtEndOfTurn(this),
+      turnEnd.published(),
     );
+    const turnEnd = new TurnEnd(this.segment, slot, this.producer, () => this.poll());
     this.reader = new ResultReader(this.segment);
     this.counters = new IngressCounters(this.segment.f64, counterOffset(this.segment.geometry, { ingress: slot }) / 8);
     this.counters.inFlight(0);
@@ -125,30 +127,9 @@ export class Serving {
     this.producer.poll(this.reader, deliver);
   }
 
-  /** Rows published in this turn of the event loop for which nobody has been woken yet. */
-  wakesOwed = 0;
-
   close(): void {
     this.segment.close();
   }
-}
-
-const owing: Serving[] = [];
-
-/** Requests that arrived together are read in one turn of the loop: one wake-up for all of them, and one batch. */
-function wakeAtEndOfTurn(serving: Serving): void {
-  if (owing.length === 0) setImmediate(wakeOwed);
-  if (serving.wakesOwed++ === 0) owing.push(serving);
-}
-
-function wakeOwed(): void {
-  for (const serving of owing) {
-    const { maxBatchRows, instanceSlots } = serving.segment.geometry;
-    let wakes = Math.min(Math.ceil(serving.wakesOwed / maxBatchRows), instanceSlots);
-    serving.wakesOwed = 0;
-    for (; wakes > 0; wakes--) wakeInstance(serving.segment);
-  }
-  owing.length = 0;
 }
 
 function deliver(inference: Inference, _claim: unknown, reader: ResultReader): void {

@@ -69,6 +69,11 @@ export function hear(segment: Segment, slot: number): void {
   Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_BELL, 0);
 }
 
+/** The ingress looks for results by itself until it calls hear(): nobody has to ring meanwhile. */
+export function silence(segment: Segment, slot: number): void {
+  Atomics.store(segment.i32, segment.ingressLine(slot) + INGRESS_BELL, 1);
+}
+
 /**
  * Wakes one sleeping instance, if there is one. Call after the work has been published.
  *

@@ -170,6 +170,13 @@ export class Producer<T> {
     return this.#pending.length;
   }
 
+  /** Whether a result is there for poll() to take. */
+  get resultReady(): boolean {
+    const { i32, slabWords } = this.#segment;
+    for (const { slab, doneWord } of this.#pending) if (Atomics.load(i32, slabWords + slab) === doneWord) return true;
+    return false;
+  }
+
   /** Requests that wait for space. */
   get waitingRequests(): number {
     return this.#waiting.length;

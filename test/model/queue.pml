@@ -224,7 +224,7 @@ inline releaseWord(at, who, low) {
 
 proctype Producer(byte me; bit mortal) {
   byte slab, n, mine, q;
-  bit was;
+  bit was, looks;
 
 next:
   slab = 0; n = 0; mine = 0;
@@ -310,11 +310,30 @@ open:
   }
 
 placed:
+#ifdef LOOK
+  if
+  :: skip
+  :: atomic { bell[me] = 1; looks = 1; MAY_DIE } /* silence() */
+  fi;
+#endif
   wakeInstance();
   if
   :: waiting[me] -> atomic { waiting[me] = 0; MAY_DIE }
   :: else
   fi;
+#ifdef LOOK
+  if
+  :: looks -> looks = 0;
+#ifndef BROKEN_LOOK
+     atomic { bell[me] = 0; MAY_DIE } /* hear() */
+#endif
+     if /* poll() */
+     :: state[slab] == DONE && wordGeneration[slab] == mine -> goto take
+     :: else
+     fi
+  :: else
+  fi;
+#endif
   goto await;
 
 noSpace:
@@ -340,13 +359,22 @@ await:
        atomic { bell[me] = 0; MAY_DIE } /* hear() */
      }
      if /* poll() */
-     :: state[slab] == DONE && wordGeneration[slab] == mine -> assert(result[AT(slab, n)] == TAG(me))
+     :: state[slab] == DONE && wordGeneration[slab] == mine
      :: else -> goto await
      fi
 #ifdef ABANDON
-  :: skip /* abandon() */
+  :: goto release /* abandon() */
 #endif
   fi;
+
+#ifdef LOOK
+take:
+#endif
+  assert(result[AT(slab, n)] == TAG(me));
+
+#ifdef ABANDON
+release:
+#endif
   left[me]--;
   releaseWord(AT(slab, n), me, LOW(mine));
   freeIfDone(slab, 1 + me);
@@ -354,7 +382,7 @@ await:
 
 #if DEATHS > 0
 dying:
-  atomic { dead[me] = 1; life[me]++; slab = 0; n = 0; mine = 0; q = 0; was = 0 }
+  atomic { dead[me] = 1; life[me]++; slab = 0; n = 0; mine = 0; q = 0; was = 0; looks = 0 }
   !dead[me];
   goto next;
 #endif

@@ -39,8 +39,15 @@ const SOUND: readonly Search[] = [
     defines: ['DEATHS=1', 'MORTAL_PRODUCER=0', 'CONSUMERS=1', 'ABANDON', 'COARSE'],
     kind: 'faults',
   },
+  { about: 'results looked for without a bell', defines: ['LOOK', 'COARSE'], kind: 'faults' },
+  {
+    about: 'the death of a producer that looks',
+    defines: ['LOOK', 'DEATHS=1', 'MORTAL_CONSUMER=0', 'CONSUMERS=1', 'COARSE'],
+    kind: 'faults',
+  },
   { about: 'without deaths', defines: ['COARSE'], kind: 'cycles' },
   { about: 'with a death', defines: ['DEATHS=1', 'CONSUMERS=1', 'COARSE'], kind: 'cycles' },
+  { about: 'every interleaving of a look', defines: ['LOOK'], kind: 'faults', full: true },
   { about: 'every interleaving, two slabs', defines: ['SLABS=2'], kind: 'faults', full: true },
   { about: 'every interleaving, three requests', defines: ['REQUESTS_0=2'], kind: 'faults', full: true },
   { about: 'every interleaving, a death', defines: ['DEATHS=1', 'CONSUMERS=1'], kind: 'faults', full: true },
@@ -63,6 +70,7 @@ const SOUND: readonly Search[] = [
 const BROKEN: readonly Search[] = [
   { about: 'a slab closed with a plain store', defines: ['BROKEN_SEAL'], kind: 'faults' },
   { about: 'sleep without a second look', defines: ['BROKEN_WAKE'], kind: 'faults' },
+  { about: 'a silence that ends without listening', defines: ['BROKEN_LOOK', 'LOOK'], kind: 'faults' },
   { about: 'a slab freed under a stolen claim', defines: ['BROKEN_STEAL'], kind: 'faults' },
   { about: 'waiting for space without a second attempt', defines: ['BROKEN_SPACE'], kind: 'faults' },
   {
