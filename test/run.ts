@@ -4,6 +4,7 @@
  *     node dist/test/run.js                      everything
  *     node dist/test/run.js --kind unit          one kind; may be repeated
  *     node dist/test/run.js client queue/seal    files whose path holds one of these
+ *     node dist/test/run.js --help
  *
  * A kind is a folder under test/. Each file runs in a process of its own. Kinds that use the whole machine run one file at a time, after the others, of
  * which `CONCURRENCY` files run at once. A test has `TEST_LIMIT_MS` (on Node 20 that is the limit of a whole file). When nothing at all ends for
@@ -37,6 +38,21 @@ const STALL_LIMIT_MS = 6 * 60_000;
 
 type Kind = keyof typeof KINDS;
 type TestEvent = { readonly type: string; readonly data: Readonly<Record<string, unknown>> };
+
+const HELP = `usage: npm test -- [options] [PATHPART…]
+
+Runs the compiled tests (npm run build compiles them): all of them, or the files whose path below test/ holds one of the parts, such as queue/ or unit/cli.
+
+  --kind KIND   only tests of this kind; may be repeated
+  --help        this text
+
+Kinds:
+${Object.entries(KINDS)
+  .map(([kind, { about }]) => `  ${kind.padEnd(12)}${about}`)
+  .join('\n')}
+
+Environment: TEST_SEED=N repeats a random test; FUZZ_SECONDS=N makes the fuzz tests longer.
+Exit code: 0 all passed, 1 a test failed, 2 nothing to run or wrong arguments.`;
 
 /** Lines of node:test's summary, in its order. */
 const SUMMARY = ['tests', 'suites', 'pass', 'fail', 'cancelled', 'skipped', 'todo', 'duration_ms'] as const;
@@ -106,9 +122,13 @@ async function* events(
 
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({
-    options: { kind: { type: 'string', multiple: true } },
+    options: { kind: { type: 'string', multiple: true }, help: { type: 'boolean', short: 'h' } },
     allowPositionals: true,
   });
+  if (values.help === true) {
+    console.log(HELP);
+    return 0;
+  }
   const kinds = (values.kind ?? Object.keys(KINDS)) as Kind[];
   for (const kind of kinds) {
     if (!Object.hasOwn(KINDS, kind)) throw new Error(`no kind "${kind}"; there are: ${Object.keys(KINDS).join(', ')}`);

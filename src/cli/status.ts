@@ -38,7 +38,7 @@ export const statusCommand: Command = {
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** The status as text for people; lines are fitted to the terminal's width. */
+/** The status as text for people; tables are fitted to the terminal's width, reasons are not cut. */
 export function formatStatus(status: Json, { columns }: Pick<Terminal, 'columns'>): string {
   const server = objectOf(status.server);
   const addresses = Object.entries(objectOf(status.addresses)).map(([name, address]) => `${name} ${cell(address)}`);
@@ -51,11 +51,37 @@ export function formatStatus(status: Json, { columns }: Pick<Terminal, 'columns'
     ...addresses,
   ];
   const models = objectsOf(status.models);
+  const processes = objectsOf(status.processes);
   return [
     `${printable(about.join(', '))}\n`,
-    renderTable(PROCESS_COLUMNS, objectsOf(status.processes).map(processRow), columns),
-    models.length === 0 ? 'no models\n' : renderTable(MODEL_COLUMNS, models.map(modelRow), columns),
+    renderTable(PROCESS_COLUMNS, processes.map(processRow), columns) + notes(processes, processNotes),
+    models.length === 0
+      ? 'no models\n'
+      : renderTable(MODEL_COLUMNS, models.map(modelRow), columns) + notes(models, modelNotes),
   ].join('\n');
+}
+
+/** Sentences for which a table is too narrow, whole: one a line, whatever the width of the terminal. */
+function notes(items: readonly Json[], of: (item: Json) => string[]): string {
+  return items
+    .flatMap(of)
+    .map((note) => `  ${printable(note)}\n`)
+    .join('');
+}
+
+function processNotes(it: Json): string[] {
+  const name = [it.role, it.device].filter((part) => typeof part === 'string').join(' ');
+  const { how, at } = objectOf(it.last_exit);
+  return [
+    ...(typeof it.reason === 'string' && it.reason !== '' ? [`${name} is ${cell(it.state)}: ${it.reason}`] : []),
+    ...(typeof how === 'string' ? [`${name}, last exit ${cell(at)}: ${how}`] : []),
+  ];
+}
+
+function modelNotes(it: Json): string[] {
+  return typeof it.reason === 'string' && it.reason !== ''
+    ? [`${cell(it.name)} ${cell(it.version)} is ${cell(it.state)}: ${it.reason}`]
+    : [];
 }
 
 const PROCESS_COLUMNS: readonly Column[] = [
@@ -97,7 +123,6 @@ const MODEL_COLUMNS: readonly Column[] = [
   { title: 'BATCHES', align: 'right' },
   { title: 'ROWS', align: 'right' },
   { title: 'FAILED', align: 'right' },
-  { title: 'REASON' },
 ];
 
 function modelRow(it: Json): string[] {
@@ -116,7 +141,6 @@ function modelRow(it: Json): string[] {
     cell(it.batches),
     cell(it.rows),
     cell(it.failures),
-    cell(it.reason),
   ];
 }
 

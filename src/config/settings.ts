@@ -191,7 +191,8 @@ export const SETTINGS: {
     defaultText: '30',
     unit: 'seconds',
     group: 'Limits and timeouts',
-    description: 'Longest pause of a client within a request body.',
+    description:
+      'Longest time in which a client may send less than 1 KiB of an unfinished request body, or take nothing of its answer.',
   },
   keepAliveTimeoutS: {
     key: 'keep_alive_timeout_s',

@@ -105,3 +105,9 @@ test('nothing to run, an unknown kind or an unknown option is an error', async (
     assert.deepEqual([code, counts.tests], [2, undefined], args.join(' '));
   }
 });
+
+test('--help tells the options and the kinds, and runs nothing', async (t) => {
+  const { code, output, counts } = await runOver(t, { 'unit/a.test.js': passing('one') }, ['--help']);
+  assert.deepEqual([code, counts.tests], [0, undefined]);
+  assert.match(output, /^usage: npm test .*--kind KIND.*\n {2}integration +a whole server\n/s);
+});

@@ -6,6 +6,8 @@ import { after, before, test } from 'node:test';
 import { formatStatus } from '../../../src/cli/status.ts';
 import { capture } from './capture.ts';
 
+const HOW = `killed by the supervisor: its event loop did not turn for 10 s${' and more'.repeat(30)}`;
+
 const status = {
   server: { version: '0.1.0', pid: 10, uptime_s: 3725.4, state: 'running', ready: false, reason: 'bad is loading' },
   addresses: { http: 'http://127.0.0.1:8000', metrics: 'http://127.0.0.1:8002' },
@@ -17,11 +19,21 @@ const status = {
       epoch: 1,
       state: 'ready',
       restarts: 2,
-      last_exit: { code: null, signal: 'SIGKILL', at: '2025-01-01T00:00:00Z' },
+      last_exit: { code: null, signal: 'SIGKILL', how: HOW, at: '2025-01-01T00:00:00Z' },
       uptime_s: 59,
       rss_bytes: 104857600,
     },
-    { role: 'ingress', device: null, pid: 12, epoch: 3, last_exit: { code: 70 }, uptime_s: 90061, rss_bytes: 1 },
+    {
+      role: 'ingress',
+      device: null,
+      state: 'backoff',
+      reason: 'it died',
+      pid: 12,
+      epoch: 3,
+      last_exit: { code: 70 },
+      uptime_s: 90061,
+      rss_bytes: 1,
+    },
   ],
   models: [
     {
@@ -68,13 +80,16 @@ test('processes and models are printed as tables', async () => {
     [
       'batchport 0.1.0, running, not ready: bad is loading, pid 10, up 1h2m, http http://127.0.0.1:8000, metrics http://127.0.0.1:8002',
       '',
-      'ROLE     DEVICE  PID  EPOCH  STATE    UP      RSS  RESTARTS  LAST EXIT',
-      'device   cpu      11      1  ready   59s  100 MiB         2  SIGKILL',
-      'ingress  -        12      3  -      1d1h    0 MiB         -  code 70',
+      'ROLE     DEVICE  PID  EPOCH  STATE      UP      RSS  RESTARTS  LAST EXIT',
+      'device   cpu      11      1  ready     59s  100 MiB         2  SIGKILL',
+      'ingress  -        12      3  backoff  1d1h    0 MiB         -  code 70',
+      `  device cpu, last exit 2025-01-01T00:00:00Z: ${HOW}`,
+      '  ingress is backoff: it died',
       '',
-      'MODEL       VERSION  STATE    DEVICES     INSTANCES  MAX BATCH  QUEUED  RUNNING  BATCHES  ROWS  FAILED  REASON',
-      'ocr               1  READY    cpu,cuda:0          3         64       3        4        7    70       0  -',
-      'bad\\x1b[2J        2  LOADING  -                   -          -       -        -        -     -       -  loading',
+      'MODEL       VERSION  STATE    DEVICES     INSTANCES  MAX BATCH  QUEUED  RUNNING  BATCHES  ROWS  FAILED',
+      'ocr               1  READY    cpu,cuda:0          3         64       3        4        7    70       0',
+      'bad\\x1b[2J        2  LOADING  -                   -          -       -        -        -     -       -',
+      '  bad\\x1b[2J 2 is LOADING: loading',
       '',
     ].join('\n'),
   );
@@ -90,7 +105,7 @@ test('a status of which little is known is still printed', () => {
     { columns: undefined },
   );
   assert.match(lines, /^batchport -, -, pid -, up -\n/);
-  assert.match(lines, /^-( +-){7} +5( +-)+$/m);
+  assert.match(lines, /^-( +-){7} +5( +-){2}$/m);
   assert.match(formatStatus({}, { columns: undefined }), /no models\n$/);
 });
 
