@@ -111,15 +111,16 @@ function scannedSingle(bytes: Buffer, start: number, end: number): number {
   return Math.fround(scannedDouble(bytes, start, end));
 }
 
-/** Reads a run of FP32 elements into `out[from, from + count)`. */
-export function readFloat32Run(
+/** Reads a run of FP32 or FP64 elements into `out[from, from + count)`. */
+export function readFloatRun(
   cursor: JsonCursor,
   tensor: JsonTensorLabel,
-  out: Float32Array,
+  out: Float32Array | Float64Array,
   from: number,
   count: number,
 ): void {
   const bytes = cursor.bytes;
+  const single = out.BYTES_PER_ELEMENT === Float32Array.BYTES_PER_ELEMENT;
   const last = from + count - 1;
   let pos = cursor.pos;
   for (let i = from; i <= last; i++) {
@@ -130,35 +131,7 @@ export function readFloat32Run(
     const digits = pos;
     pos = scanDecimal(bytes, digits);
     if (pos < 0) failElement(cursor, tensor, i, start);
-    const value = scannedSingle(bytes, digits, pos);
-    if (value === Number.POSITIVE_INFINITY) failElement(cursor, tensor, i, start);
-    out[i] = byte === MINUS ? -value : value;
-    if (bytes[pos] === COMMA && i < last) pos++;
-    else pos = endElement(cursor, tensor, pos, i, last - i);
-  }
-  cursor.pos = pos;
-}
-
-/** Reads a run of FP64 elements into `out[from, from + count)`. */
-export function readFloat64Run(
-  cursor: JsonCursor,
-  tensor: JsonTensorLabel,
-  out: Float64Array,
-  from: number,
-  count: number,
-): void {
-  const bytes = cursor.bytes;
-  const last = from + count - 1;
-  let pos = cursor.pos;
-  for (let i = from; i <= last; i++) {
-    let byte = bytes[pos];
-    while (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) byte = bytes[++pos];
-    const start = pos;
-    if (byte === MINUS) pos++;
-    const digits = pos;
-    pos = scanDecimal(bytes, digits);
-    if (pos < 0) failElement(cursor, tensor, i, start);
-    const value = scannedDouble(bytes, digits, pos);
+    const value = single ? scannedSingle(bytes, digits, pos) : scannedDouble(bytes, digits, pos);
     if (value === Number.POSITIVE_INFINITY) failElement(cursor, tensor, i, start);
     out[i] = byte === MINUS ? -value : value;
     if (bytes[pos] === COMMA && i < last) pos++;

@@ -11,7 +11,7 @@ import { type Datatype, datatypeInfo } from '../tensor/datatype.ts';
 import { elementCount, formatShape } from '../tensor/shape.ts';
 import type { JsonCursor } from './json-cursor.ts';
 import { endElement, failElement, failSurplus, type JsonTensorLabel } from './json-elements.ts';
-import { readFloat32Run, readFloat64Run } from './json-floats.ts';
+import { readFloatRun } from './json-floats.ts';
 import { type NarrowIntegers, readInteger64Run, readIntegerRun } from './json-integers.ts';
 import { type BytesSink, readBooleanRun, readStringRun, serialisedBytesMax } from './json-strings.ts';
 
@@ -195,11 +195,11 @@ function runReader(cursor: JsonCursor, tensor: JsonTensorLabel, storage: Buffer,
   switch (tensor.datatype) {
     case 'FP32': {
       const view = new Float32Array(buffer, byteOffset, count);
-      return (from, n) => readFloat32Run(cursor, tensor, view, from, n);
+      return (from, n) => readFloatRun(cursor, tensor, view, from, n);
     }
     case 'FP64': {
       const view = new Float64Array(buffer, byteOffset, count);
-      return (from, n) => readFloat64Run(cursor, tensor, view, from, n);
+      return (from, n) => readFloatRun(cursor, tensor, view, from, n);
     }
     case 'INT64':
     case 'UINT64': {
