@@ -85,7 +85,8 @@ export const ERRORS = {
     http: 503,
     grpc: 'UNAVAILABLE',
     retryAfterS: 1,
-    meaning: 'The process that ran the request died, and so did the retries.',
+    meaning:
+      'What worked on the request died: the process that ran it, and so did the retries; or the thread for its JSON.',
   },
   DEADLINE_EXCEEDED: {
     http: 504,

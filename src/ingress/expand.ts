@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { gunzip, inflate, inflateRaw, type ZlibOptions } from 'node:zlib';
 import { BatchportError } from '../config/errors.ts';
 import { type BodyBudget, tooLarge } from './body.ts';
+import { Turnstile } from './turnstile.ts';
 
 const EXPANSIONS_MAX = 2;
 
@@ -30,8 +31,7 @@ export function parseEncoding(value: string): 'gzip' | 'deflate' | undefined {
 
 export class Expander {
   readonly #budget: BodyBudget;
-  readonly #waiting: (() => void)[] = [];
-  #running = 0;
+  readonly #turnstile = new Turnstile(EXPANSIONS_MAX);
 
   constructor(budget: BodyBudget) {
     this.#budget = budget;
@@ -46,15 +46,11 @@ export class Expander {
   async expand(body: Buffer, encoding: 'gzip' | 'deflate', wanted: () => boolean): Promise<Buffer> {
     this.#budget.take(body.length);
     try {
-      if (this.#running >= EXPANSIONS_MAX) await new Promise<void>((resolve) => this.#waiting.push(resolve));
-      else this.#running++;
+      await this.#turnstile.enter();
       return wanted() ? await expandBody(body, encoding, this.#budget.maxBodyBytes) : Buffer.alloc(0);
     } finally {
       this.#budget.give(body.length);
-      // The place goes to the next one without ever being free.
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#running--;
-      else next();
+      this.#turnstile.leave();
     }
   }
 }

@@ -15,7 +15,7 @@ import type { IngressSettings } from '../protocol/control.ts';
 import { parseInferenceHeaderLength } from '../protocol/inference-header.ts';
 import type { EncodedResponse } from '../protocol/response-encoder.ts';
 import { nowUs } from '../system/clock.ts';
-import { BodyBudget, BodyRead, type BodyReceiver, canBeDropped, DroppedBody } from './body.ts';
+import { type BodyBudget, BodyRead, type BodyReceiver, canBeDropped, DroppedBody } from './body.ts';
 import { Connection } from './connection.ts';
 import type { Documents } from './documents.ts';
 import { Expander, parseEncoding } from './expand.ts';
@@ -42,11 +42,11 @@ export class HttpServer {
   readonly #server: Server;
   #draining = false;
 
-  constructor(models: ModelTable, documents: Documents, settings: IngressSettings, log: Logger) {
+  constructor(models: ModelTable, documents: Documents, budget: BodyBudget, settings: IngressSettings, log: Logger) {
     this.#models = models;
     this.#documents = documents;
     this.#log = log;
-    this.#budget = new BodyBudget(settings.maxInflightBytes, settings.maxBodyBytes);
+    this.#budget = budget;
     this.#expander = new Expander(this.#budget);
     const handle = (request: IncomingMessage, response: ServerResponse) => this.#handle(request, response);
     const idleMs = settings.bodyIdleTimeoutS * 1000;
@@ -266,8 +266,13 @@ class InferExchange implements Reply, BodyReceiver {
   }
 
   bodyRead(body: Buffer): void {
-    if (this.#encoding === undefined) this.#submit(body);
+    if (this.#encoding === undefined) this.#submit(body, body.length);
     else void this.#expand(body, this.#encoding);
+  }
+
+  piecesRead(pieces: readonly Buffer[], length: number): void {
+    if (this.#encoding === undefined) this.#submit(pieces, length);
+    else void this.#expand(Buffer.concat(pieces, length), this.#encoding);
   }
 
   /** The rest of the body is not worth reading. */
@@ -279,21 +284,21 @@ class InferExchange implements Reply, BodyReceiver {
   async #expand(body: Buffer, encoding: 'gzip' | 'deflate'): Promise<void> {
     try {
       const expanded = await this.#server.expander.expand(body, encoding, () => !this.#inference.finished);
-      if (!this.#inference.finished) this.#submit(expanded);
+      if (!this.#inference.finished) this.#submit(expanded, expanded.length);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
   }
 
-  #submit(body: Buffer): void {
+  #submit(body: Buffer | readonly Buffer[], length: number): void {
     let headerLength: number | undefined;
     try {
-      headerLength = parseInferenceHeaderLength(this.#headers.inferenceHeaderLengths, body.length);
+      headerLength = parseInferenceHeaderLength(this.#headers.inferenceHeaderLengths, length);
     } catch (error) {
       this.fail(asBatchportError(error));
       return;
     }
-    this.#inference.submit(body, headerLength);
+    this.#inference.submit(body, length, headerLength);
   }
 
   fail(error: BatchportError): void {

@@ -1,10 +1,12 @@
 /**
  * One inference request from the moment its body is whole to its answer.
  *
- *     decode → admit → place in a slab ──(doorbell)──▶ complete → answered
+ *     decode → admit → place in a slab ──(doorbell)──▶ complete → encode → answered
  *                │                │
  *                └ refused        ├ deadline passed: 504, rows given up
  *                                 └ client left: rows given up
+ *
+ * Decoding and encoding are done at once, or, where JSON is large, in a thread and come back later; whoever has left by then is passed over.
  *
  * Owner: the connection it came on, until `finished`. The body is kept only while the request waits for space in the queue. What it answers goes
  * through a `Reply`, so that this file does not know what carries it.
@@ -25,6 +27,7 @@ import {
   STATUS_WORKER_LOST,
 } from '../queue/result.ts';
 import { nowUs } from '../system/clock.ts';
+import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES } from './json-threads.ts';
 import { OUTCOME_INDEX, type Serving } from './served-model.ts';
 
 /** What carries the answer. Called at most once, and never after the client has left. */
@@ -62,6 +65,13 @@ const RESERVED_FROM_BYTES = 64 * 1024;
 /** setTimeout takes no more; a deadline beyond it never comes. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
+/** Microseconds; `doneUs` is when the result was seen here, on the shared clock. */
+interface StageTimes {
+  readonly queueUs: number;
+  readonly runUs: number;
+  readonly doneUs: number;
+}
+
 export class Inference {
   readonly #serving: Serving;
   readonly #reply: Reply;
@@ -84,36 +94,59 @@ export class Inference {
   /**
    * Takes the whole body. Everything that can be wrong with it is answered here; else the answer comes later.
    *
+   * @param body in one piece or in several, of `length` bytes together.
    * @param headerLength of Inference-Header-Content-Length, undefined without that header.
    */
-  submit(body: Buffer, headerLength: number | undefined): void {
-    const serving = this.#serving;
+  submit(body: Buffer | readonly Buffer[], length: number, headerLength: number | undefined): void {
+    if ((headerLength ?? length) >= LARGE_JSON_BYTES) {
+      void this.#submitLarge(Buffer.isBuffer(body) ? [body] : body, length, headerLength);
+      return;
+    }
     try {
-      const request = serving.decoder.decode(body, headerLength);
-      const { rows } = request.template;
-      const { layout, answerRowBytes } = serving.bindingOf(request);
-      const needed = serving.producer.requestBytes(layout, rows, request.inputs);
-      if (needed > serving.producer.capacityBytes) {
-        throw new BatchportError(
-          'BODY_TOO_LARGE',
-          `The request needs ${needed} bytes of the model's queue, which has ${serving.producer.capacityBytes} for requests; raise queue.max_bytes of the model.`,
-        );
-      }
-      serving.counters.received(rows, body.length);
-      this.#request = request;
-      if (answerRowBytes * rows >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(answerRowBytes * rows);
-      if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
-      const timeoutUs = request.timeoutUs !== undefined && request.timeoutUs > 0 ? request.timeoutUs : serving.sloUs;
-      const deadlineUs = timeoutUs > 0 ? this.#startedUs + timeoutUs : 0;
-      if (deadlineUs > 0) this.#armDeadline(deadlineUs);
-      this.#placedUs = nowUs();
-      serving.counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
-      const claim = serving.producer.place(this, layout, rows, request.inputs, deadlineUs);
-      if (claim === 'full') throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
-      if (claim !== undefined) this.#claim = claim;
+      const whole = Buffer.isBuffer(body) ? body : Buffer.concat(body, length);
+      this.#enqueue(this.#serving.decoder.decode(whole, headerLength), length);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
+  }
+
+  async #submitLarge(pieces: readonly Buffer[], length: number, headerLength: number | undefined): Promise<void> {
+    const { decoder, jsonThreads } = this.#serving;
+    try {
+      const request = await jsonThreads.read(decoder, { pieces, length, headerLength }, () => !this.finished);
+      if (this.finished) return;
+      const { outage } = this.#serving;
+      if (outage !== undefined) throw new BatchportError('NOT_READY', outage);
+      this.#enqueue(request, length);
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
+  /** @throws BatchportError when it cannot be queued. */
+  #enqueue(request: BoundRequest, bodyBytes: number): void {
+    const serving = this.#serving;
+    const { rows } = request.template;
+    const { layout, answerRowBytes } = serving.bindingOf(request);
+    const needed = serving.producer.requestBytes(layout, rows, request.inputs);
+    if (needed > serving.producer.capacityBytes) {
+      throw new BatchportError(
+        'BODY_TOO_LARGE',
+        `The request needs ${needed} bytes of the model's queue, which has ${serving.producer.capacityBytes} for requests; raise queue.max_bytes of the model.`,
+      );
+    }
+    serving.counters.received(rows, bodyBytes);
+    this.#request = request;
+    if (answerRowBytes * rows >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(answerRowBytes * rows);
+    if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
+    const timeoutUs = request.timeoutUs !== undefined && request.timeoutUs > 0 ? request.timeoutUs : serving.sloUs;
+    const deadlineUs = timeoutUs > 0 ? this.#startedUs + timeoutUs : 0;
+    if (deadlineUs > 0) this.#armDeadline(deadlineUs);
+    this.#placedUs = nowUs();
+    serving.counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
+    const claim = serving.producer.place(this, layout, rows, request.inputs, deadlineUs);
+    if (claim === 'full') throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
+    if (claim !== undefined) this.#claim = claim;
   }
 
   #armDeadline(deadlineUs: number): void {
@@ -152,23 +185,38 @@ export class Inference {
         return;
       }
       const request = this.#request!;
-      const { positions } = serving.bindingOf(request);
+      const { positions, hasJson } = serving.bindingOf(request);
       const outputs: OutputTensor[] = [];
       for (let n = 0; n < positions.length; n++) outputs.push(reader.output(positions[n]!));
-      const response = serving.encoder.encode(request, outputs);
       const { sealedAtUs, runAtUs, doneAtUs } = reader;
-      this.#finish('ok');
-      this.#reply.sendResult(response);
-      const { counters } = serving;
-      counters.sent(response.body.length);
-      counters.stage(QUEUE, sealedAtUs - this.#placedUs);
-      counters.stage(RUN, doneAtUs - runAtUs);
-      const nowSentUs = nowUs();
-      counters.stage(SEND, nowSentUs - doneUs);
-      counters.stage(TOTAL, nowSentUs - this.#startedUs);
+      const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs };
+      if (hasJson && isLarge(request, outputs)) void this.#completeLarge(request, outputs.map(copyOf), times);
+      else this.#answer(serving.encoder.encode(request, outputs), times);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
+  }
+
+  async #completeLarge(request: BoundRequest, outputs: readonly OutputTensor[], times: StageTimes): Promise<void> {
+    const { encoder, jsonThreads } = this.#serving;
+    try {
+      const response = await jsonThreads.write(encoder, request, outputs, () => !this.finished);
+      if (!this.finished) this.#answer(response, times);
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
+  #answer(response: EncodedResponse, { queueUs, runUs, doneUs }: StageTimes): void {
+    this.#finish('ok');
+    this.#reply.sendResult(response);
+    const { counters } = this.#serving;
+    counters.sent(response.body.length);
+    counters.stage(QUEUE, queueUs);
+    counters.stage(RUN, runUs);
+    const nowSentUs = nowUs();
+    counters.stage(SEND, nowSentUs - doneUs);
+    counters.stage(TOTAL, nowSentUs - this.#startedUs);
   }
 
   /** Answers with an error. */
@@ -203,6 +251,18 @@ export class Inference {
     this.#serving.counters.outcome(OUTCOME_INDEX[outcome]);
     this.#serving.left();
   }
+}
+
+/** Whether writing the outputs that are wanted in JSON takes long. */
+function isLarge({ template }: BoundRequest, outputs: readonly OutputTensor[]): boolean {
+  let bytes = 0;
+  for (let n = 0; n < outputs.length; n++) if (!template.outputs[n]!.binary) bytes += outputs[n]!.data.length;
+  return bytes >= LARGE_OUTPUT_BYTES;
+}
+
+/** In memory of its own. */
+function copyOf({ shape, data }: OutputTensor): OutputTensor {
+  return { shape, data: new Uint8Array(data) };
 }
 
 export const QUEUE_FULL_MESSAGE = "The model's queue is full. Retry later, or raise queue.max_rows of the model.";

@@ -10,15 +10,20 @@ import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
 import type { FromIngress, ToIngress } from '../protocol/control.ts';
 import type { SendMessage } from '../system/child.ts';
+import { availableCpu } from '../system/cpu.ts';
 import { openProcessFd } from '../system/memory.ts';
+import { BodyBudget } from './body.ts';
 import { Documents } from './documents.ts';
 import { HttpServer } from './http-server.ts';
+import { JsonThreads } from './json-threads.ts';
 import { ModelTable } from './model-table.ts';
 
 /** How often queues are looked at without a ring. */
 const POLL_MS = 50;
 /** While draining: how often it is checked whether all have been answered. */
 const DRAIN_CHECK_MS = 10;
+/** A second thread for JSON only where there are cores for it, beside the event loop's, the models' and those of other ingress processes. */
+const TWO_JSON_THREADS_FROM_CORES = 4;
 
 type Init = Extract<ToIngress, { type: 'init' }>;
 
@@ -29,13 +34,23 @@ export class IngressProcess {
   readonly #documents: Documents;
   readonly #http: HttpServer;
 
-  constructor(init: Init, send: SendMessage<FromIngress>) {
+  /** `workers` is the directory of the compiled entries. */
+  constructor(init: Init, workers: URL, send: SendMessage<FromIngress>) {
+    const { settings } = init;
     this.#send = send;
-    this.#log = createLogger('ingress', init.settings.logLevel as LogLevel, { slot: init.slot });
+    this.#log = createLogger('ingress', settings.logLevel as LogLevel, { slot: init.slot });
     const bellFds = init.bellFds.map((fd) => openProcessFd(init.supervisorPid, fd));
-    this.#models = new ModelTable(init.slot, bellFds, 8 * init.settings.maxBodyBytes);
+    const budget = new BodyBudget(settings.maxInflightBytes, settings.maxBodyBytes);
+    const jsonThreads = new JsonThreads({
+      entry: new URL('json.js', workers),
+      threads: availableCpu().threads < TWO_JSON_THREADS_FROM_CORES ? 1 : 2,
+      budget,
+      log: this.#log,
+    });
+    const end = { slot: init.slot, bellFds, maxTensorBytes: 8 * settings.maxBodyBytes };
+    this.#models = new ModelTable(end, jsonThreads);
     this.#documents = new Documents(this.#models);
-    this.#http = new HttpServer(this.#models, this.#documents, init.settings, this.#log);
+    this.#http = new HttpServer(this.#models, this.#documents, budget, settings, this.#log);
     this.#listenToBell(`/proc/${init.supervisorPid}/fd/${init.bellFd}`);
     setInterval(() => this.#models.poll(), POLL_MS);
     void this.#http.listen(init.listenFd).then(() => send({ type: 'listening' }));

@@ -6,7 +6,8 @@ import { BatchportError } from '../config/errors.ts';
 import { isVersionName } from '../config/version-name.ts';
 import type { ServedModel } from '../protocol/control.ts';
 import { quoteName } from '../protocol/model-interface.ts';
-import { Serving } from './served-model.ts';
+import type { JsonThreads } from './json-threads.ts';
+import { type QueueEnd, Serving } from './served-model.ts';
 
 export interface ModelEntry {
   readonly name: string;
@@ -17,17 +18,15 @@ export interface ModelEntry {
 }
 
 export class ModelTable {
-  readonly #slot: number;
-  readonly #bellFds: readonly number[];
-  readonly #maxTensorBytes: number;
+  readonly #end: QueueEnd;
+  readonly #jsonThreads: JsonThreads;
   #models = new Map<string, Map<string, ModelEntry>>();
   /** Entries withdrawn while requests were still under way. */
   readonly #leaving = new Set<ModelEntry>();
 
-  constructor(slot: number, bellFds: readonly number[], maxTensorBytes: number) {
-    this.#slot = slot;
-    this.#bellFds = bellFds;
-    this.#maxTensorBytes = maxTensorBytes;
+  constructor(end: QueueEnd, jsonThreads: JsonThreads) {
+    this.#end = end;
+    this.#jsonThreads = jsonThreads;
   }
 
   /** Takes over the supervisor's list. */
@@ -43,7 +42,7 @@ export class ModelTable {
       };
       entry.announced = model;
       if (entry.serving === undefined && model.serving !== undefined) {
-        entry.serving = new Serving(model, this.#slot, this.#bellFds, this.#maxTensorBytes);
+        entry.serving = new Serving(model, this.#end, this.#jsonThreads);
       }
       if (entry.serving !== undefined) entry.serving.outage = model.accepting ? undefined : whyNot(model);
       const versions = next.get(model.name) ?? new Map<string, ModelEntry>();

@@ -16,6 +16,7 @@ import { type Claim, Producer } from '../queue/producer.ts';
 import { ResultReader } from '../queue/result.ts';
 import { Segment } from '../queue/segment.ts';
 import type { Inference } from './inference.ts';
+import type { JsonThreads } from './json-threads.ts';
 import { TurnEnd } from './turn-end.ts';
 
 export const OUTCOME_INDEX = Object.fromEntries(OUTCOMES.map((name, n) => [name, n])) as Record<Outcome, number>;
@@ -26,6 +27,8 @@ export interface Binding {
   readonly positions: readonly number[];
   /** Bytes of the answer for each row, of the outputs whose shape is known. */
   readonly answerRowBytes: number;
+  /** Whether any output is to be written as JSON. */
+  readonly hasJson: boolean;
 }
 
 const LAYOUTS_MAX = 256;
@@ -39,6 +42,15 @@ export function interfaceOf(
   return { name, version, signature, batching: maxBatchSize > 0, maxBatchSize };
 }
 
+/** What the models of an ingress process have in common. */
+export interface QueueEnd {
+  /** The process's place in every queue. */
+  readonly slot: number;
+  /** Write ends of the doorbells of all ingress processes. */
+  readonly bellFds: readonly number[];
+  readonly maxTensorBytes: number;
+}
+
 /** The serving half of a model: there once it has been loaded for the first time. */
 export class Serving {
   readonly decoder: RequestDecoder;
@@ -47,6 +59,7 @@ export class Serving {
   readonly reader: ResultReader;
   readonly counters: IngressCounters;
   readonly segment: Segment;
+  readonly jsonThreads: JsonThreads;
   readonly sloUs: number;
   /** Why no request is taken at present; undefined while they are. */
   outage: string | undefined;
@@ -56,11 +69,13 @@ export class Serving {
   readonly #layouts = new Map<string, SlabLayout>();
   #inFlight = 0;
 
-  constructor(model: ServedModel, slot: number, bellFds: readonly number[], maxTensorBytes: number) {
+  constructor(model: ServedModel, end: QueueEnd, jsonThreads: JsonThreads) {
     const { serving } = model;
+    const { slot, bellFds, maxTensorBytes } = end;
     if (serving === undefined) throw new Error('a model that was never loaded cannot serve: this is a bug');
     this.#model = { ...model, serving };
     this.#slot = slot;
+    this.jsonThreads = jsonThreads;
     const contract = interfaceOf(model, serving);
     this.decoder = new RequestDecoder(contract, { maxElements: maxTensorBytes, maxTensorBytes });
     this.encoder = new ResponseEncoder(contract);
@@ -104,6 +119,7 @@ export class Serving {
         layout,
         positions: template.outputs.map(({ index }) => indices.indexOf(index)),
         answerRowBytes: layout.outputs.reduce((sum, { tensor }) => sum + (tensor?.rowBytes ?? 0), 0),
+        hasJson: template.outputs.some(({ binary }) => !binary),
       };
       this.#bindings.set(template, binding);
     }

@@ -6,7 +6,9 @@
  *
  *     body ─ header length 0 ──────▶ raw-request
  *          ─ header seen before ───▶ header-memo: views into the body, no parse
- *          ─ anything else ────────▶ request-reader → binary sizes → template-table
+ *          ─ anything else ────────▶ request-reader → RequestDraft → bind: binary sizes → template-table
+ *
+ * The reading, which takes nearly all the time where JSON is large, needs nothing of a decoder: it may be done elsewhere, and its draft be bound here.
  */
 import { BatchportError } from '../config/errors.ts';
 import { checkContent, checkDeclaredSize, contentMatters } from './binary-input.ts';
@@ -22,11 +24,15 @@ import { TemplateTable } from './template-table.ts';
 export type { ModelInterface, RequestLimits } from './model-interface.ts';
 
 export class RequestDecoder {
+  readonly model: ModelInterface;
+  readonly limits: RequestLimits;
   private readonly checks: InterfaceChecks;
   private readonly templates: TemplateTable;
   private readonly memo = new HeaderMemo();
 
   constructor(model: ModelInterface, limits: RequestLimits) {
+    this.model = model;
+    this.limits = limits;
     this.checks = new InterfaceChecks(model, limits);
     this.templates = new TemplateTable(this.checks);
   }
@@ -37,11 +43,12 @@ export class RequestDecoder {
    * @throws BAD_REQUEST, BAD_TENSOR
    */
   decode(body: Buffer, headerLength: number | undefined): BoundRequest {
-    if (headerLength === undefined) return this.decodeJson(body, body.length, undefined, 0);
+    if (headerLength === undefined) return this.bind(this.read(body), body, undefined, 0);
     if (headerLength === 0) return bindRawRequest(body, this.checks, this.templates);
     const keyStart = leadingIdEnd(body, headerLength);
     const meaning = this.memo.find(body, keyStart, headerLength);
-    if (meaning === undefined) return this.decodeJson(body, headerLength, headerLength, keyStart);
+    if (meaning === undefined)
+      return this.bind(this.read(body.subarray(0, headerLength)), body, headerLength, keyStart);
     return this.bindMeaning(meaning, leadingId(body, keyStart), body, headerLength);
   }
 
@@ -64,14 +71,24 @@ export class RequestDecoder {
     return { template, id, inputs, timeoutUs, priority };
   }
 
-  private decodeJson(
-    body: Buffer,
-    jsonBytes: number,
-    headerLength: number | undefined,
-    keyStart: number,
-  ): BoundRequest {
-    const json = jsonBytes === body.length ? body : body.subarray(0, jsonBytes);
-    const draft = readRequest(new JsonCursor(json), this.checks);
+  private read(json: Buffer): RequestDraft {
+    return readRequest(new JsonCursor(json), this.checks);
+  }
+
+  /**
+   * The request of a body whose JSON has been read by `readRequest` against the same model and limits. What comes out, or is thrown, is what `decode` gives for
+   * the body.
+   *
+   * @param body what is behind the JSON has to be there, and the JSON before it; where the whole body is JSON it is not looked at any more and may be empty.
+   * @param headerLength greater than 0, or undefined when the whole body is JSON.
+   * @throws BAD_REQUEST, BAD_TENSOR
+   */
+  bindDraft(draft: RequestDraft, body: Buffer, headerLength: number | undefined): BoundRequest {
+    return this.bind(draft, body, headerLength, headerLength === undefined ? 0 : leadingIdEnd(body, headerLength));
+  }
+
+  private bind(draft: RequestDraft, body: Buffer, headerLength: number | undefined, keyStart: number): BoundRequest {
+    const jsonBytes = headerLength ?? body.length;
     const shapes: (readonly number[])[] = [];
     const inputBytes: number[] = [];
     const byIndex: (InputDraft | undefined)[] = this.checks.model.signature.inputs.map(() => undefined);

@@ -38,6 +38,7 @@ interface CachedHeader {
 }
 
 export class ResponseEncoder {
+  readonly model: ModelInterface;
   private readonly outputs: readonly TensorSpec[];
   /** JSON text up to the list of outputs. */
   private readonly opening: string;
@@ -45,6 +46,7 @@ export class ResponseEncoder {
   private readonly headers = new WeakMap<RequestTemplate, CachedHeader>();
 
   constructor(model: ModelInterface) {
+    this.model = model;
     this.outputs = model.signature.outputs;
     this.opening = `{"model_name":${JSON.stringify(model.name)},"model_version":${JSON.stringify(model.version)},"outputs":[`;
   }
@@ -53,7 +55,7 @@ export class ResponseEncoder {
    * @param outputs one per entry of the template's outputs, in that order.
    * @throws BAD_REQUEST when a value of an output that was asked for in JSON has no JSON form
    */
-  encode(request: BoundRequest, outputs: readonly OutputTensor[]): EncodedResponse {
+  encode(request: Pick<BoundRequest, 'template' | 'id'>, outputs: readonly OutputTensor[]): EncodedResponse {
     const { template, id } = request;
     const cached = this.headers.get(template);
     if (cached !== undefined && fits(cached, outputs)) return join(cached, id, outputs);

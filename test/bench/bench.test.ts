@@ -67,7 +67,7 @@ test('every benchmark runs in its small size, and every target gets a verdict', 
   for (const { name, met } of judged) {
     assert.match(output, new RegExp(`^${met ? 'met    ' : 'NOT MET'}  ${name.replace('.', '\\.')}: `, 'm'));
   }
-  for (const topology of ['json-c16', 'idle-demo', 'start-mlp', 'start-demo']) {
+  for (const topology of ['json-c16', 'beside-large-json', 'idle-demo', 'start-mlp', 'start-demo']) {
     assert(
       names.some((name) => name.startsWith(`${topology}.`)),
       `nothing about ${topology}`,
@@ -92,6 +92,12 @@ test('wrong arguments end with 2 and say what there is', async () => {
     assert.equal(code, 2, output);
     assert.match(output, message);
   }
+});
+
+test('--help tells the options and the benchmarks, and runs none', async () => {
+  const { code, output } = await bench('--help');
+  assert.equal(code, 0);
+  assert.match(output, /^usage: npm run bench .*--rounds N.*\n {2}http-binary +tiny MLP/s);
 });
 
 /** A server that answers with this status. */

@@ -1,12 +1,9 @@
 /**
  * `npm run bench`: runs the benchmarks and says which targets are met.
  *
- *     node --expose-gc dist/test/bench/run.js                       all of them, about four minutes
- *     node --expose-gc dist/test/bench/run.js http-binary start     some
- *       --quick           the smallest size, which shows only that they work
- *       --rounds N        more rounds than 5
- *       --load KIND       auto (wrk where it is installed), wrk or builtin
- *       --json FILE       writes the values of every round
+ *     npm run bench                             all of them, about four minutes
+ *     npm run bench -- http-binary start        some
+ *     npm run bench -- --help                   which there are, and the options
  *
  * A target that is not met is a result, not a failure. Exit code: 0 all ran, 1 one broke, 2 wrong arguments.
  */
@@ -17,17 +14,41 @@ import { COMPUTE_BOUND } from './compute-bound.ts';
 import { HTTP_BINARY } from './http-binary.ts';
 import { HTTP_JSON } from './http-json.ts';
 import { IDLE_MEMORY } from './idle-memory.ts';
+import { LARGE_JSON } from './large-json.ts';
 import { LOAD_KINDS, type LoadKind, loadGenerator } from './load.ts';
 import { thisMachine } from './machine.ts';
 import { QUEUE_COST } from './queue-cost.ts';
 import { document, heading, type RunFacts, table, verdicts } from './report.ts';
 import { START } from './start.ts';
 
-const BENCHMARKS: readonly Benchmark[] = [HTTP_BINARY, HTTP_JSON, COMPUTE_BOUND, IDLE_MEMORY, START, QUEUE_COST];
+const BENCHMARKS: readonly Benchmark[] = [
+  HTTP_BINARY,
+  HTTP_JSON,
+  LARGE_JSON,
+  COMPUTE_BOUND,
+  IDLE_MEMORY,
+  START,
+  QUEUE_COST,
+];
 
 const FULL: Size = { quick: false, rounds: 5, roundS: 3, warmUpS: 2 };
 const QUICK: Size = { quick: true, rounds: 1, roundS: 0.3, warmUpS: 0 };
 const ROUNDS_MAX = 1000;
+
+const HELP = `usage: npm run bench -- [options] [BENCHMARK…]
+
+Runs all benchmarks, which takes about four minutes, or those named.
+
+  --quick        the smallest size, which shows only that they work
+  --rounds N     rounds of each, whose median counts; by default ${FULL.rounds}
+  --load KIND    what sends the requests: ${LOAD_KINDS.join(', ')}; auto is wrk where it is installed
+  --json FILE    write the values of every round to a file
+  --help         this text
+
+Benchmarks:
+${BENCHMARKS.map(({ name, about }) => `  ${name.padEnd(15)}${about}`).join('\n')}
+
+A target that is not met is a result, not a failure. Exit code: 0 all ran, 1 one broke, 2 wrong arguments.`;
 
 interface Options {
   readonly benchmarks: readonly Benchmark[];
@@ -36,17 +57,19 @@ interface Options {
   readonly json: string | undefined;
 }
 
-/** @throws Error for arguments that make no sense. */
-function readOptions(): Options {
+/** Undefined when help was asked for. @throws Error for arguments that make no sense. */
+function readOptions(): Options | undefined {
   const { values, positionals } = parseArgs({
     options: {
       quick: { type: 'boolean', default: false },
       rounds: { type: 'string' },
       load: { type: 'string', default: 'auto' },
       json: { type: 'string' },
+      help: { type: 'boolean', short: 'h', default: false },
     },
     allowPositionals: true,
   });
+  if (values.help) return undefined;
   const size = values.quick ? QUICK : FULL;
   const rounds = values.rounds === undefined ? size.rounds : Number(values.rounds);
   if (!(Number.isInteger(rounds) && rounds >= 1 && rounds <= ROUNDS_MAX)) {
@@ -93,6 +116,7 @@ async function runAll({ benchmarks, size: wanted, load: kind, json }: Options): 
 let options: Options | undefined;
 try {
   options = readOptions();
+  if (options === undefined) console.log(HELP);
 } catch (error) {
   console.error((error as Error).message);
   process.exitCode = 2;

@@ -123,6 +123,11 @@ export class RawConnection {
     });
   }
 
+  /** Waits until an answer has begun to come. */
+  async firstByte(timeoutMs = 10_000): Promise<void> {
+    await this.waitFor(timeoutMs, 'the first byte of an answer', () => (this.length > 0 ? true : undefined));
+  }
+
   /** Waits until the server has closed, and gives the bytes that no answer took. */
   async closed(timeoutMs = 10_000): Promise<Buffer> {
     return this.waitFor(timeoutMs, 'the end of the connection', () =>
