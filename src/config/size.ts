@@ -44,3 +44,12 @@ export function formatSizeBytes(sizeBytes: number): string {
   }
   return `${sizeBytes} bytes`;
 }
+
+/** For people, with two or three digits: "1.5 GiB", "340 MiB", "0 bytes". */
+export function roundSizeBytes(sizeBytes: number): string {
+  for (const [index, unit] of ['TiB', 'GiB', 'MiB', 'KiB'].entries()) {
+    const size = sizeBytes / 1024 ** (4 - index);
+    if (size >= 1) return `${size < 10 ? size.toFixed(1).replace(/\.0$/, '') : Math.round(size)} ${unit}`;
+  }
+  return `${Math.round(sizeBytes)} bytes`;
+}
