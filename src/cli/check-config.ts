@@ -126,7 +126,7 @@ function formatSettings(settings: ServerSettings, { columns }: Terminal): string
     const { key, flag, unit } = settingRow(name);
     const value = settings[name];
     const text = value === undefined ? '-' : Array.isArray(value) ? value.join(', ') : String(value);
-    const shown = unit === 'bytes' ? formatSizeBytes(Number(value)) : text;
+    const shown = unit === 'bytes' && value !== undefined ? formatSizeBytes(Number(value)) : text;
     return [key ?? flag ?? name, shown, formatOrigin(settings.origins[name])];
   });
   return renderTable([{ title: 'SETTING' }, { title: 'VALUE' }, { title: 'FROM' }], rows, columns);

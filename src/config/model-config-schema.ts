@@ -150,7 +150,7 @@ export const modelConfigSchema = object({
   memory_budget_bytes: sizeBytes(2 ** 20, 2 ** 44)
     .optional()
     .describe(
-      'Most memory that ONNX Runtime may take for this model on one device; a run beyond it fails and is tried with fewer rows. Default: no limit.',
+      'Most memory that ONNX Runtime may take for this model on one device, weights and runs together; a run beyond it fails and is tried with fewer rows. Default: a share of what the device has, see --memory-budget-bytes.',
     ),
   version_policy: versionPolicy().optional().describe('Which version directories are served. Default {"latest": 1}.'),
   runtime: object({

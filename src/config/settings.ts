@@ -18,6 +18,8 @@ export interface SettingValues {
   readonly modelRepository: string | undefined;
   readonly devices: readonly string[];
   readonly strictReadiness: boolean;
+  /** Of each device; undefined = what it has. */
+  readonly memoryBudgetBytes: number | undefined;
   readonly ingress: number;
   readonly host: string;
   /** 0 = any free port. */
@@ -118,6 +120,17 @@ export const SETTINGS: {
     group: 'Model',
     description:
       'Report the server as not ready while any model has failed to load, instead of leaving failed models out.',
+  },
+  memoryBudgetBytes: {
+    key: 'memory_budget_bytes',
+    flag: 'memory-budget-bytes',
+    env: 'BATCHPORT_MEMORY_BUDGET_BYTES',
+    kind: size(2 ** 20, 2 ** 44),
+    default: () => undefined,
+    defaultText: 'of a GPU what it has, less a reserve; of a CPU no limit',
+    unit: 'bytes',
+    group: 'Limits and timeouts',
+    description: 'Most memory that the models on one device may take together, weights and runs.',
   },
   ingress: {
     key: 'ingress',

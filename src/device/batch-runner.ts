@@ -3,7 +3,7 @@
  *
  *     whole ── fails ─▶ halves ── fail ─▶ … ─▶ one request: its error
  *       ├ kills its process twice ─▶ one by one (src/queue/states.ts, TAKEOVERS_MAX)
- *       └ more rows than memory has held ─▶ parts that fit (batch-cap.ts); one request too large: its rows in parts
+ *       └ more rows than memory holds ─▶ parts that fit (run-memory.ts); one request too large: its rows in parts
  *
  * So a request whose own data makes the model fail never harms the others in its batch, and only a single row that finds no memory is an error. Parts
  * are ranges of rows of the same slab: nothing is copied for it. Bound: at most 2 × claims − 1 runs a batch, plus those for memory.
@@ -14,19 +14,19 @@ import { STATUS_DEADLINE, STATUS_MODEL_FAILED, STATUS_OK, STATUS_OUT_OF_MEMORY }
 import type { Segment } from '../queue/segment.ts';
 import { OrtError } from '../runtime/ort-error.ts';
 import type { Runner } from '../runtime/runner.ts';
-import { type BatchCap, NO_CAP, noteOutOfMemory, noteRun } from '../scheduler/batch-cap.ts';
 import { nowUs } from '../system/clock.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 import { isOutOfMemory } from './out-of-memory.ts';
 import { writeResults } from './result-table.ts';
+import type { RunMemory } from './run-memory.ts';
 import { type LooseOutput, RunFault, SlabRun } from './slab-run.ts';
 
 export class BatchRunner {
   readonly #segment: Segment;
   readonly #consumer: Consumer;
   readonly #counters: InstanceCounters;
+  readonly #memory: RunMemory;
   readonly #slabRun: SlabRun;
-  #cap: BatchCap = NO_CAP;
 
   constructor(
     runner: Runner,
@@ -34,14 +34,16 @@ export class BatchRunner {
     consumer: Consumer,
     signature: ModelSignature,
     counters: InstanceCounters,
+    memory: RunMemory,
   ) {
     this.#segment = segment;
     this.#consumer = consumer;
     this.#counters = counters;
+    this.#memory = memory;
     this.#slabRun = new SlabRun(runner, segment, consumer, signature);
   }
 
-  /** Runs the batch and settles each of its claims. The caller finishes it. */
+  /** Runs the batch and settles each of its claims. The caller finishes it. @throws ArenaPoisoned: some claims may not be settled then, and a next life has to run them */
   run(batch: Batch): void {
     if (batch.wantedClaims === 0 || this.#allExpired(batch)) {
       for (let claim = 0; claim < batch.claims; claim++) this.#consumer.settle(batch, claim, STATUS_DEADLINE, 0);
@@ -79,11 +81,12 @@ export class BatchRunner {
     return true;
   }
 
-  /** End of the claims from `from` on that may run as one: all of them, unless memory has set a cap. */
+  /** End of the claims from `from` on that may run as one: all of them, unless memory does not hold so many rows. */
   #fitting(batch: Batch, from: number): number {
     const first = batch.firstRow[from]!;
+    const rowsMax = this.#memory.rowsMax(batch.layout);
     let to = from + 1;
-    while (to < batch.claims && batch.firstRow[to]! + batch.claimRows[to]! - first <= this.#cap.rows) to++;
+    while (to < batch.claims && batch.firstRow[to]! + batch.claimRows[to]! - first <= rowsMax) to++;
     return to;
   }
 
@@ -122,11 +125,11 @@ export class BatchRunner {
     if (batch.layout.whole) return this.#runAndStore(batch, 0, 1);
     const firstRow = batch.firstRow[claim]!;
     const rows = batch.claimRows[claim]!;
-    if (rows <= this.#cap.rows) {
+    if (rows <= this.#memory.rowsMax(batch.layout)) {
       try {
         return this.#runAndStore(batch, firstRow, rows);
       } catch (error) {
-        if (!isMemory(error) || rows === 1) throw error;
+        if (!isOutOfMemory(error) || rows === 1) throw error;
       }
     }
     const outputs = this.#runInParts(batch, firstRow, rows);
@@ -146,33 +149,25 @@ export class BatchRunner {
     rows: number,
     use: (outputs: readonly (LooseOutput | undefined)[]) => T,
   ): T {
-    this.#consumer.runningOn();
-    const startedUs = nowUs();
-    try {
-      const result = this.#slabRun.run(batch, firstRow, rows, use);
-      const endedUs = nowUs();
-      this.#counters.batch(rows, endedUs - startedUs);
-      this.#cap = noteRun(this.#cap, rows, endedUs / 1000);
+    return this.#memory.run(batch.layout, rows, (giveBack) => {
+      this.#consumer.runningOn();
+      const startedUs = nowUs();
+      const result = this.#slabRun.run(batch, firstRow, rows, use, giveBack);
+      this.#counters.batch(rows, nowUs() - startedUs);
       return result;
-    } catch (error) {
-      if (isMemory(error)) {
-        this.#counters.outOfMemory();
-        this.#cap = noteOutOfMemory(this.#cap, rows, nowUs() / 1000);
-      }
-      throw error;
-    }
+    });
   }
 
   /** Runs the rows of one request in parts that fit, and joins the outputs that are not in the slab. */
   #runInParts(batch: Batch, firstRow: number, rows: number): (LooseOutput | undefined)[] {
     const parts: (LooseOutput | undefined)[][] = [];
     for (let done = 0; done < rows; ) {
-      const count = Math.min(rows - done, this.#cap.rows);
+      const count = Math.min(rows - done, this.#memory.rowsMax(batch.layout));
       try {
         parts.push(this.#runRows(batch, firstRow + done, count, (outputs) => outputs.map(copied)));
         done += count;
       } catch (error) {
-        if (!isMemory(error) || count === 1) throw error;
+        if (!isOutOfMemory(error) || count === 1) throw error;
       }
     }
     return parts[0]!.map((_, n) => joined(parts.map((outputs) => outputs[n])));
@@ -212,10 +207,6 @@ function joined(outputs: readonly (LooseOutput | undefined)[]): LooseOutput | un
     }
   };
   return { shape: [rows, ...first.shape.slice(1)], byteLength, strings: first.strings, read };
-}
-
-function isMemory(error: unknown): boolean {
-  return error instanceof OrtError && isOutOfMemory(error);
 }
 
 /** What a request is answered with after a failed run. Throws what is not a run's own failure: that is a bug. */

@@ -63,14 +63,26 @@ function notFound(failure: string): CanaryFound {
   return { canary: undefined, report: { found: false, detail } };
 }
 
-/** One run with these inputs. @throws OrtError, RunFault */
-export function runCanary(runner: CanaryRunner, { inputs, outputs }: ModelSignature, { size, mode }: Canary): void {
+/**
+ * One run with these inputs.
+ *
+ * @param rows how often the row stands in a batch; 1 for a model that takes none.
+ * @param giveBack whether the arena is to give back afterwards what it does not use.
+ * @throws OrtError, RunFault
+ */
+export function runCanary(
+  runner: CanaryRunner,
+  { inputs, outputs }: ModelSignature,
+  { size, mode }: Canary,
+  rows = 1,
+  giveBack = false,
+): void {
   const values: TensorValue[] = [];
   const results: (TensorValue | undefined)[] = outputs.map(() => undefined);
   const memory: Cells[] = [];
   try {
     inputs.forEach(({ datatype, shape }, index) => {
-      const dims = dimsOf(shape, size);
+      const dims = canaryDims(shape, size, rows);
       const elements = count(dims);
       const byteLength = elements * datatypeInfo(datatype).elementBytes;
       const cells = new Cells(Math.ceil(byteLength / 8));
@@ -88,6 +100,7 @@ export function runCanary(runner: CanaryRunner, { inputs, outputs }: ModelSignat
       values,
       outputs.map((_, index) => index),
       results,
+      giveBack,
     );
   } finally {
     for (const value of [...values, ...results]) if (value !== undefined) runner.release(value);
@@ -103,13 +116,14 @@ export function isRunFailure(error: unknown): error is OrtError | RunFault {
 function bytesOf({ inputs }: ModelSignature, size: number): number {
   let bytes = 0;
   for (const { datatype, shape } of inputs) {
-    bytes += count(dimsOf(shape, size)) * (datatypeInfo(datatype).elementBytes || STRING_BYTES);
+    bytes += count(canaryDims(shape, size, 1)) * (datatypeInfo(datatype).elementBytes || STRING_BYTES);
   }
   return bytes;
 }
 
-function dimsOf(shape: readonly number[], size: number): number[] {
-  return shape.map((dim, axis) => (dim !== -1 ? dim : axis === 0 ? 1 : size));
+/** Shape of an input in a canary run. */
+export function canaryDims(shape: readonly number[], size: number, rows: number): number[] {
+  return shape.map((dim, axis) => (dim !== -1 ? dim : axis === 0 ? rows : size));
 }
 
 function count(shape: readonly number[]): number {

@@ -4,17 +4,21 @@
  *
  * If the supervisor dies, the kernel ends this process (PR_SET_PDEATHSIG). If an instance throws, which is a bug, this process ends with the exit code BUG.
  */
+import { MessageChannel } from 'node:worker_threads';
 import { Piscina } from 'piscina';
 import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
 import { CHILD_EXIT } from '../protocol/child-exit.ts';
 import type { FromDevice, ModelKey, ToDevice } from '../protocol/control.ts';
 import { checkAvailable, parseDeviceName } from '../runtime/device-name.ts';
+import { type KeyPoints, withMeasured } from '../scheduler/memory-fit.ts';
 import { setAffinity } from '../system/affinity.ts';
 import { openProcessFd } from '../system/memory.ts';
-import type { InstanceTask } from './instance.ts';
+import { ArenaRoom } from './arena-room.ts';
+import type { InstanceEnd, InstanceTask } from './instance.ts';
 import type { LoadResult, LoadTask } from './loader.ts';
 import { RunControl, STARTED_FAILED } from './run-control.ts';
+import type { Measured } from './run-memory.ts';
 
 /** How often trial runs of a load are looked at, and how long one may go on after it was cancelled. */
 const TRIAL_LOOK_MS = 250;
@@ -24,12 +28,17 @@ const LAST_WORDS_MS = 50;
 
 interface Instance {
   readonly control: RunControl;
-  /** Why it could not serve; undefined after it did. */
-  readonly done: Promise<string | undefined>;
+  readonly done: Promise<InstanceEnd>;
 }
 
 interface Model {
   readonly loaded: LoadResult;
+  /** What its runs may take together where its arena has a limit; undefined where it has none. */
+  readonly arenaRoomBytes: number | undefined;
+  /** Shared by its instances. */
+  readonly room: SharedArrayBuffer;
+  /** What runs take, as far as it has been measured. */
+  keys: readonly KeyPoints[];
   readonly instances: Map<number, Instance>;
 }
 
@@ -41,7 +50,7 @@ export class DeviceProcess {
   readonly #send: (message: FromDevice) => void;
   readonly #models = new Map<ModelKey, Model>();
   readonly #bellFds: readonly number[];
-  readonly #instances: Piscina<InstanceTask, string | undefined>;
+  readonly #instances: Piscina<InstanceTask, InstanceEnd>;
   readonly #loader: Piscina<LoadTask | ModelKey, LoadResult>;
   #stopping = false;
 
@@ -103,21 +112,25 @@ export class DeviceProcess {
         void this.#unload(message.model);
         return;
       case 'stop':
-        void this.#stop();
+        void this.#stop(message.exitCode);
     }
   }
 
   async #load(message: Extract<ToDevice, { type: 'load' }>): Promise<void> {
-    const { model, path, order, maxBatchSize, known, runTimeoutMs } = message;
+    const { model, path, order, maxBatchSize, known, measured, runTimeoutMs } = message;
     const control = new RunControl();
+    const quiet = [...this.#models.values()].every(({ instances }) => instances.size === 0);
     const watch = setInterval(() => this.#watchTrial(model, control, runTimeoutMs), TRIAL_LOOK_MS);
     try {
-      const task = { model, path, order, maxBatchSize, known, runTimeoutMs, control: control.memory };
-      const loaded = await this.#loader.run(task, { name: 'load' });
-      this.#models.set(model, { loaded, instances: new Map() });
-      const { handle, batching, report, loadMs } = loaded;
-      this.#log.info({ model, loadMs: Math.round(loadMs), batching, canary: report }, 'model loaded');
-      this.#send({ type: 'loaded', model, signature: handle.signature, batching, loadMs, canary: report });
+      const about = { model, path, order, maxBatchSize, known, measured, quiet, runTimeoutMs };
+      const loaded = await this.#loader.run({ ...about, control: control.memory }, { name: 'load' });
+      const { handle, batching, report, loadMs, memory, baseBytes } = loaded;
+      const { arenaMaxBytes } = order;
+      const arenaRoomBytes = arenaMaxBytes === undefined ? undefined : Math.max(0, arenaMaxBytes - baseBytes);
+      const { weightsBytes, keys } = memory;
+      this.#models.set(model, { loaded, arenaRoomBytes, room: ArenaRoom.memory(), keys, instances: new Map() });
+      this.#log.info({ model, loadMs: Math.round(loadMs), batching, canary: report, weightsBytes }, 'model loaded');
+      this.#send({ type: 'loaded', model, signature: handle.signature, batching, loadMs, canary: report, memory });
     } catch (error) {
       this.#send({ type: 'load-failed', model, message: (error as Error).message });
     } finally {
@@ -134,34 +147,64 @@ export class DeviceProcess {
     } else if (forMs > limitMs) control.cancel(limitMs);
   }
 
-  #serve({ model: key, queue, slots, maxQueueDelayUs, runTimeoutMs }: Serve): void {
-    const model = this.#models.get(key);
-    if (model === undefined) throw new Error(`asked to serve ${key}, which is not loaded: this is a bug`);
-    for (const slot of slots) void this.#startInstance(key, model, { queue, slot, maxQueueDelayUs, runTimeoutMs });
+  #serve(order: Serve): void {
+    const model = this.#models.get(order.model);
+    if (model === undefined) throw new Error(`asked to serve ${order.model}, which is not loaded: this is a bug`);
+    for (const slot of order.slots) void this.#startInstance(order, model, slot);
   }
 
   /** Starts an instance thread, and tells when it takes batches or why it does not. */
-  async #startInstance(
-    key: ModelKey,
-    model: Model,
-    rest: Pick<InstanceTask, 'queue' | 'slot' | 'maxQueueDelayUs' | 'runTimeoutMs'>,
-  ): Promise<void> {
+  async #startInstance(order: Serve, model: Model, slot: number): Promise<void> {
+    const { model: key, queue, maxQueueDelayUs, runTimeoutMs, recycleFromUs } = order;
+    const { handle: session, canary, baseBytes } = model.loaded;
     const control = new RunControl();
-    const { slot } = rest;
-    const { handle: session, canary } = model.loaded;
-    const task: InstanceTask = { ...rest, session, bellFds: this.#bellFds, canary, control: control.memory };
-    const done = this.#instances.run(task, { name: 'runInstance' });
+    const { port1: reports, port2: report } = new MessageChannel();
+    reports.on('message', (measured: Measured) => {
+      model.keys = withMeasured(model.keys, measured);
+      this.#send({ type: 'measured', model: key, ...measured });
+    });
+    const task: InstanceTask = {
+      queue,
+      slot,
+      maxQueueDelayUs,
+      runTimeoutMs,
+      session,
+      bellFds: this.#bellFds,
+      canary,
+      control: control.memory,
+      memory: {
+        room: model.room,
+        roomBytes: model.arenaRoomBytes ?? order.roomBytes ?? Number.POSITIVE_INFINITY,
+        baseBytes,
+        keys: model.keys,
+        recycleFromUs,
+        report,
+      },
+    };
+    const done = this.#instances.run(task, { name: 'runInstance', transferList: [report] });
     model.instances.set(slot, { control, done });
     done.then(
-      (failure) => {
-        model.instances.delete(slot);
-        if (failure === undefined) this.#send({ type: 'instance-stopped', model: key, slot });
-        else this.#send({ type: 'serve-failed', model: key, slot, message: failure });
-      },
+      (end) => this.#ended(key, model, slot, end),
       (error: unknown) => this.#bug(error, key),
     );
     while (control.started === 0) await new Promise((resolve) => setTimeout(resolve, 1));
     if (control.started !== STARTED_FAILED) this.#send({ type: 'serving', model: key, slots: [slot] });
+  }
+
+  #ended(key: ModelKey, model: Model, slot: number, end: InstanceEnd): void {
+    model.instances.delete(slot);
+    switch (end.is) {
+      case 'stopped':
+        this.#send({ type: 'instance-stopped', model: key, slot });
+        break;
+      case 'unfit':
+        this.#send({ type: 'serve-failed', model: key, slot, message: end.reason });
+        break;
+      case 'poisoned':
+        this.#log.error({ model: key, slot, reason: end.reason }, 'an arena is of no use any more');
+        this.#send({ type: 'poisoned', model: key, slot, reason: end.reason });
+        break;
+    }
   }
 
   #bug(error: unknown, model: ModelKey): void {
@@ -185,13 +228,13 @@ export class DeviceProcess {
   }
 
   /** Ends the process once all instances have. */
-  async #stop(): Promise<void> {
+  async #stop(exitCode: number): Promise<void> {
     this.#stopping = true;
     for (const { instances } of this.#models.values()) {
       await Promise.allSettled([...instances.values()].map(({ done }) => done));
     }
     this.#log.debug('device stopped');
     flushLogs(this.#log);
-    process.exit(0);
+    process.exit(exitCode);
   }
 }

@@ -2,18 +2,22 @@
  * An instance: one thread running one session, for ever: next batch, run, hand over. It blocks in the queue's futex and in ONNX Runtime, nowhere else. Before it
  * takes batches it proves with a canary run that it can.
  *
- * It ends when its stop word is set (after the batch at hand), or by an exception, which is a bug: the device process then ends, the supervisor
- * restarts it, and what the instance held is taken over.
+ * It ends when its stop word is set (after the batch at hand), when its arena is of no use any more, or by an exception, which is a bug. In the last two cases the
+ * device process ends as well, the supervisor restarts it, and what the instance held is taken over.
  */
+import type { MessagePort } from 'node:worker_threads';
 import { COUNTER_WORDS, InstanceCounters } from '../metrics/counters.ts';
 import { Doorbells } from '../queue/bells.ts';
 import { Consumer } from '../queue/consumer.ts';
 import { counterOffset, INSTANCE_EXECUTING_SINCE } from '../queue/geometry.ts';
 import { Segment, type SegmentReference } from '../queue/segment.ts';
-import type { SessionHandle } from '../runtime/session.ts';
+import { type SessionHandle, sessionArena } from '../runtime/session.ts';
+import type { KeyPoints } from '../scheduler/memory-fit.ts';
+import { ArenaRoom } from './arena-room.ts';
 import { BatchRunner } from './batch-runner.ts';
 import { type Canary, isRunFailure, runCanary } from './canary.ts';
 import { RunControl, STARTED_FAILED, STARTED_SERVING } from './run-control.ts';
+import { ArenaPoisoned, type Measured, RunMemory } from './run-memory.ts';
 import { WatchedRunner } from './watched-runner.ts';
 
 /** What the device's main thread hands to an instance. Plain data. */
@@ -29,10 +33,30 @@ export interface InstanceTask {
   readonly canary: Canary | undefined;
   /** Shared with the main thread; see RunControl. */
   readonly control: SharedArrayBuffer;
+  readonly memory: InstanceMemory;
 }
 
-/** Runs an instance until it is told to stop. Returns why it could not serve; undefined after it did. */
-export function runInstance(task: InstanceTask): string | undefined {
+/** What an instance is told about its memory; see RunMemoryOptions. */
+export interface InstanceMemory {
+  /** Of an ArenaRoom, shared with the other instances of the model. */
+  readonly room: SharedArrayBuffer;
+  readonly roomBytes: number;
+  readonly baseBytes: number;
+  readonly keys: readonly KeyPoints[];
+  readonly recycleFromUs: number;
+  /** Takes what it measures. */
+  readonly report: MessagePort;
+}
+
+export type InstanceEnd =
+  | { readonly is: 'stopped' }
+  /** It never took a batch. */
+  | { readonly is: 'unfit'; readonly reason: string }
+  /** Its batch is not finished; the process has to end. */
+  | { readonly is: 'poisoned'; readonly reason: string };
+
+/** Runs an instance until it is told to stop, or cannot go on. */
+export function runInstance(task: InstanceTask): InstanceEnd {
   const segment = Segment.attach(task.queue);
   if (segment.geometry.counters !== COUNTER_WORDS) throw new Error('the segment has other counters: this is a bug');
   const { signature } = task.session;
@@ -45,27 +69,48 @@ export function runInstance(task: InstanceTask): string | undefined {
   const runner = new WatchedRunner(task.session, control, task.runTimeoutMs, (sinceUs) => {
     segment.f64[executingSince] = sinceUs;
   });
-  const batches = new BatchRunner(runner, segment, consumer, signature, counters);
-  try {
-    if (task.canary !== undefined) {
-      runCanary(runner, signature, task.canary);
+  const { report, room, ...account } = task.memory;
+  const memory = new RunMemory({
+    ...account,
+    slot: task.slot,
+    room: new ArenaRoom(account.roomBytes, room),
+    counters,
+    arena: () => sessionArena(task.session),
+    onWait: () => consumer.runningOn(),
+    onMeasured: (measured: Measured) => report.postMessage(measured),
+  });
+  const batches = new BatchRunner(runner, segment, consumer, signature, counters, memory);
+  const { canary } = task;
+  const makeCanaryRun = (): void => {
+    try {
+      if (canary !== undefined) runCanary(runner, signature, canary, 1, true);
+    } finally {
       segment.f64[executingSince] = 0;
     }
+  };
+  try {
+    // What it takes is given back, so that the first batch finds the arena in one piece.
+    makeCanaryRun();
     control.started = STARTED_SERVING;
     while (!consumer.stopping) {
       const batch = consumer.next();
-      if (batch === undefined) continue;
+      if (batch === undefined) {
+        memory.idle(canary === undefined ? undefined : makeCanaryRun);
+        continue;
+      }
       batches.run(batch);
       consumer.finish(batch);
     }
-    return undefined;
+    return { is: 'stopped' };
   } catch (error) {
+    if (error instanceof ArenaPoisoned) return { is: 'poisoned', reason: error.message };
     if (control.started !== 0 || !isRunFailure(error)) throw error;
-    segment.f64[executingSince] = 0;
     control.started = STARTED_FAILED;
-    return `its canary run failed: ${error.message}`;
+    return { is: 'unfit', reason: `its canary run failed: ${error.message}` };
   } finally {
+    memory.close();
     runner.dispose();
     segment.close();
+    report.close();
   }
 }

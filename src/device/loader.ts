@@ -6,11 +6,15 @@
  * Bound: one load at a time.
  */
 import { performance } from 'node:perf_hooks';
-import type { Batching, LoadOrder, ModelKey } from '../protocol/control.ts';
+import type { Batching, LoadOrder, MemoryReport, ModelKey } from '../protocol/control.ts';
 import { BATCH_ROWS_MAX } from '../queue/states.ts';
 import { Session, type SessionHandle } from '../runtime/session.ts';
+import type { KeyPoints } from '../scheduler/memory-fit.ts';
+import { ResidentPeak } from '../system/resident.ts';
+import type { ModelSignature } from '../tensor/signature.ts';
 import { probeBatchability } from './batchability.ts';
-import { type CanaryFound, findCanary } from './canary.ts';
+import { type CanaryFound, findCanary, isRunFailure, runCanary } from './canary.ts';
+import { measureRuns } from './measure.ts';
 import { RunControl } from './run-control.ts';
 import { RunCancelled, WatchedRunner } from './watched-runner.ts';
 
@@ -20,15 +24,26 @@ export interface LoadTask {
   readonly order: LoadOrder;
   readonly maxBatchSize: number | undefined;
   readonly known: Batching | undefined;
+  /** What its runs are known to take; undefined where that has to be measured. */
+  readonly measured: readonly KeyPoints[] | undefined;
+  /** Whether nothing else runs in the process, so that what the load takes of its memory can be told. */
+  readonly quiet: boolean;
   /** Shared with the main thread, which cancels a trial run that takes longer than the limit. */
   readonly control: SharedArrayBuffer;
   readonly runTimeoutMs: number;
 }
 
-export interface LoadResult extends CanaryFound {
+export interface LoadResult extends Tried {
   readonly handle: SessionHandle;
-  readonly batching: Batching;
   readonly loadMs: number;
+}
+
+/** What trial runs found out. */
+interface Tried extends CanaryFound {
+  readonly batching: Batching;
+  readonly memory: MemoryReport;
+  /** What the arena holds with nothing running. */
+  readonly baseBytes: number;
 }
 
 /** Rows of a batch where nothing is configured. */
@@ -38,12 +53,13 @@ const sessions = new Map<ModelKey, Session>();
 
 export function load(task: LoadTask): LoadResult {
   const started = performance.now();
+  const peak = task.quiet ? ResidentPeak.start() : undefined;
   const session = Session.load(task.path, { ...task.order, logId: task.model });
   try {
-    const { batching, canary, report } = tryOut(session, task);
+    const tried = tryOut(session, task, peak?.bytes);
     sessions.get(task.model)?.release();
     sessions.set(task.model, session);
-    return { handle: session.handle, batching, canary, report, loadMs: performance.now() - started };
+    return { ...tried, handle: session.handle, loadMs: performance.now() - started };
   } catch (error) {
     session.release();
     throw error;
@@ -55,13 +71,22 @@ export function unload(model: ModelKey): void {
   sessions.delete(model);
 }
 
-/** Trial runs: whether rows may be batched, unless that is known, and which made-up inputs the model takes. */
-function tryOut(session: Session, task: LoadTask): CanaryFound & { readonly batching: Batching } {
-  const { known, maxBatchSize, runTimeoutMs } = task;
+/** Trial runs: whether rows may be batched, unless that is known, which made-up inputs the model takes, and what runs of them take. */
+function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefined): Tried {
+  const { known, maxBatchSize, runTimeoutMs, order } = task;
+  const { signature } = session;
+  const weightsBytes = session.arena()?.inUseBytes;
   const runner = new WatchedRunner(session.handle, new RunControl(task.control), runTimeoutMs);
   try {
     const batching = known ?? decideBatching(runner, session, maxBatchSize);
-    return { batching, ...findCanary(runner, session.signature) };
+    const found = findCanary(runner, signature);
+    const { canary } = found;
+    const options = { maxBatchSize: batching.maxBatchSize, arenaMaxBytes: order.arenaMaxBytes };
+    const keys = task.measured ?? (canary === undefined ? [] : measureRuns(session, runner, { ...options, canary }));
+    if (canary !== undefined) giveBack(() => runCanary(runner, signature, canary, 1, true));
+    const fixedShape = isFixed(signature, batching.maxBatchSize > 0);
+    const baseBytes = session.arena()?.heldBytes ?? 0;
+    return { ...found, batching, memory: { weightsBytes, loadPeakBytes, fixedShape, keys }, baseBytes };
   } catch (error) {
     if (!(error instanceof RunCancelled)) throw error;
     const detail = `A trial of the model was given up. ${error.message}`;
@@ -69,10 +94,25 @@ function tryOut(session: Session, task: LoadTask): CanaryFound & { readonly batc
       batching: { maxBatchSize: Math.min(maxBatchSize ?? 0, BATCH_ROWS_MAX), reason: detail },
       canary: undefined,
       report: { found: false, detail },
+      memory: { weightsBytes, loadPeakBytes, fixedShape: false, keys: task.measured ?? [] },
+      baseBytes: weightsBytes ?? 0,
     };
   } finally {
     runner.dispose();
   }
+}
+
+/** The trials have taken memory that is not needed any more; if that cannot be given back now, it will be later. */
+function giveBack(run: () => void): void {
+  try {
+    run();
+  } catch (error) {
+    if (!isRunFailure(error)) throw error;
+  }
+}
+
+function isFixed({ inputs }: ModelSignature, batched: boolean): boolean {
+  return inputs.every(({ datatype, shape }) => datatype !== 'BYTES' && !shape.includes(-1, batched ? 1 : 0));
 }
 
 function decideBatching(runner: WatchedRunner, session: Session, wanted: number | undefined): Batching {

@@ -62,22 +62,29 @@ export class SlabRun {
    * Runs rows [firstRow, firstRow + rows) of a sealed batch; the whole request where the layout is not batched.
    *
    * @param use gets, per output of the layout, what has to be copied; undefined where it is in the slab already. Its result is returned.
+   * @param giveBack whether the arena is to give back afterwards what it does not use.
    * @throws OrtError, RunFault
    */
-  run<T>(batch: Batch, firstRow: number, rows: number, use: (outputs: readonly (LooseOutput | undefined)[]) => T): T {
+  run<T>(
+    batch: Batch,
+    firstRow: number,
+    rows: number,
+    use: (outputs: readonly (LooseOutput | undefined)[]) => T,
+    giveBack = false,
+  ): T {
     const shapes = this.#shapesOf(batch.layout);
     try {
       this.#makeInputs(batch, shapes, firstRow, rows);
       this.#makeOutputs(batch, shapes, firstRow, rows);
       try {
-        this.#runner.run(this.#inputs, shapes.outputIndices, this.#outputs);
+        this.#runner.run(this.#inputs, shapes.outputIndices, this.#outputs, giveBack);
       } catch (error) {
         if (!this.#bindable || !(error instanceof OrtError) || isOutOfMemory(error)) throw error;
         // The model may give an output another shape than its signature says. If it runs unbound, that was it.
         this.#release(this.#outputs);
         this.#outputs.length = shapes.outputIndices.length;
         this.#outputs.fill(undefined);
-        this.#runner.run(this.#inputs, shapes.outputIndices, this.#outputs);
+        this.#runner.run(this.#inputs, shapes.outputIndices, this.#outputs, giveBack);
         this.#bindable = false;
       }
       return use(this.#looseOutputs(batch.layout, shapes, rows));

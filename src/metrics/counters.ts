@@ -46,7 +46,9 @@ const INSTANCE = {
   outOfMemory: 4,
   skipped: 5,
   busyUs: 6,
-  batchRows: 7,
+  arenaHeld: 7,
+  gaveBack: 8,
+  batchRows: 9,
 } as const;
 const INSTANCE_WORDS = INSTANCE.batchRows + BATCH_WORDS;
 
@@ -127,6 +129,16 @@ export class InstanceCounters {
   skipped(): void {
     this.#words[this.#base + INSTANCE.skipped]!++;
   }
+
+  /** What the arena that the instance runs in holds now. */
+  arena(heldBytes: number): void {
+    this.#words[this.#base + INSTANCE.arenaHeld] = heldBytes;
+  }
+
+  /** The arena has given back what it did not use. */
+  gaveBack(): void {
+    this.#words[this.#base + INSTANCE.gaveBack]!++;
+  }
 }
 
 export interface HistogramReading {
@@ -174,6 +186,9 @@ export interface InstanceReading {
   readonly outOfMemory: number;
   readonly skipped: number;
   readonly busyUs: number;
+  /** Of the arena, which all instances of a model on a device share; as the instance last saw it. */
+  readonly arenaHeldBytes: number;
+  readonly gaveBack: number;
   readonly batchRows: HistogramReading;
 }
 
@@ -186,6 +201,8 @@ export function readInstance(words: Float64Array, base: number): InstanceReading
     outOfMemory: words[base + INSTANCE.outOfMemory]!,
     skipped: words[base + INSTANCE.skipped]!,
     busyUs: words[base + INSTANCE.busyUs]!,
+    arenaHeldBytes: words[base + INSTANCE.arenaHeld]!,
+    gaveBack: words[base + INSTANCE.gaveBack]!,
     batchRows: readHistogram(words, base + INSTANCE.batchRows, BATCH_BUCKETS_ROWS.length),
   };
 }

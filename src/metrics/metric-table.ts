@@ -8,9 +8,11 @@ import { MODEL_STATES } from '../repository/model-state.ts';
 import { BATCH_BUCKETS_ROWS, LATENCY_BUCKETS_S, OUTCOMES, STAGES, type Stage } from './counters.ts';
 import { type FixedLabel, histogram, type Metric, metric, type Subject } from './metric.ts';
 import type {
+  DeviceMemoryItem,
   ExitItem,
   Measured,
   ModelItem,
+  ModelMemoryItem,
   PlacementItem,
   ProcessGroupItem,
   ProcessItem,
@@ -24,6 +26,15 @@ const PLACEMENT: Subject<PlacementItem> = {
   labels: ['model', 'version', 'device'],
   items: ({ placements }) => placements,
 };
+/** Devices, and versions on devices, of which somebody tells the figure. */
+const devicesThatTell = (figure: (item: DeviceMemoryItem) => number | undefined): Subject<DeviceMemoryItem> => ({
+  labels: ['device'],
+  items: ({ deviceMemory }) => deviceMemory.filter((item) => figure(item) !== undefined),
+});
+const modelsThatTell = (figure: (item: ModelMemoryItem) => number | undefined): Subject<ModelMemoryItem> => ({
+  labels: ['model', 'version', 'device'],
+  items: ({ modelMemory }) => modelMemory.filter((item) => figure(item) !== undefined),
+});
 const PROCESS: Subject<ProcessItem> = { labels: ['role', 'device', 'slot'], items: ({ processes }) => processes };
 const PROCESSES: Subject<ProcessGroupItem> = {
   labels: ['role', 'device'],
@@ -172,6 +183,63 @@ export const METRICS: readonly Metric[] = [
     read: ({ executingForS }) => executingForS,
   }),
 
+  memoryGauge(
+    devicesThatTell,
+    'device_memory_total_bytes',
+    'Memory that models may take on the device: its budget, or what a GPU has.',
+    ({ memory }) => memory.totalBytes,
+  ),
+  memoryGauge(
+    devicesThatTell,
+    'device_memory_reserve_bytes',
+    'Part of it that is kept back.',
+    ({ memory }) => memory.reserveBytes,
+  ),
+  memoryGauge(
+    devicesThatTell,
+    'device_memory_free_bytes',
+    'Part of it that no model has a share of.',
+    ({ memory }) => memory.freeBytes,
+  ),
+  memoryGauge(
+    devicesThatTell,
+    'device_memory_used_bytes',
+    'Memory of a GPU that is in use, by whomever, as its driver tells.',
+    ({ memory }) => memory.usedBytes,
+  ),
+  memoryGauge(
+    modelsThatTell,
+    'model_memory_weights_bytes',
+    'Memory of the weights: measured, or before the first load the size of the files.',
+    ({ memory }) => memory.weightsBytes,
+  ),
+  memoryGauge(
+    modelsThatTell,
+    'model_memory_peak_bytes',
+    'Memory that the largest batch takes beyond the weights, by a line fitted to what runs have taken.',
+    ({ memory }) => memory.peakBytes,
+  ),
+  memoryGauge(
+    modelsThatTell,
+    'model_memory_share_bytes',
+    'Limit of the memory that weights and runs take.',
+    ({ memory }) => memory.shareBytes,
+  ),
+  metric({
+    of: PLACEMENT,
+    type: 'gauge',
+    name: 'model_memory_held_bytes',
+    help: 'Memory that weights and runs hold, in use or not.',
+    read: ({ arenaHeldBytes }) => arenaHeldBytes,
+  }),
+  metric({
+    of: PLACEMENT,
+    type: 'counter',
+    name: 'model_memory_given_back_total',
+    help: 'Times that memory which runs had held and did not use was given back.',
+    read: ({ reading }) => reading.gaveBack,
+  }),
+
   metric({
     of: MODEL,
     by: ROW_STATE,
@@ -297,3 +365,13 @@ export const METRICS: readonly Metric[] = [
     read: () => 1,
   }),
 ];
+
+/** A figure of the memory accounts, of those that tell it. */
+function memoryGauge<Item extends Measured>(
+  subject: (figure: (item: Item) => number | undefined) => Subject<Item>,
+  name: string,
+  help: string,
+  figure: (item: Item) => number | undefined,
+): Metric {
+  return metric({ of: subject(figure), type: 'gauge', name, help, read: (item) => figure(item)! });
+}

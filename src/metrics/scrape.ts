@@ -14,7 +14,13 @@ import {
   readIngress,
   STAGES,
 } from './counters.ts';
-import type { MetricsSnapshot, ModelSnapshot, ProcessSnapshot } from './snapshot.ts';
+import type {
+  DeviceMemorySnapshot,
+  MetricsSnapshot,
+  ModelMemorySnapshot,
+  ModelSnapshot,
+  ProcessSnapshot,
+} from './snapshot.ts';
 
 export type Labels = Readonly<Record<string, string>>;
 
@@ -44,6 +50,16 @@ export interface PlacementItem extends Measured {
   readonly instances: Readonly<Record<'idle' | 'running', number>>;
   /** Longest of the runs going on; 0 when there is none. */
   readonly executingForS: number;
+  /** Of the arena that its runs lie in; 0 where there is no instance. */
+  readonly arenaHeldBytes: number;
+}
+
+export interface DeviceMemoryItem extends Measured {
+  readonly memory: DeviceMemorySnapshot;
+}
+
+export interface ModelMemoryItem extends Measured {
+  readonly memory: ModelMemorySnapshot;
 }
 
 export interface ProcessItem extends Measured {
@@ -65,6 +81,8 @@ export interface Scrape {
   readonly build: readonly Measured[];
   readonly models: readonly ModelItem[];
   readonly placements: readonly PlacementItem[];
+  readonly deviceMemory: readonly DeviceMemoryItem[];
+  readonly modelMemory: readonly ModelMemoryItem[];
   readonly processes: readonly ProcessItem[];
   readonly processGroups: readonly ProcessGroupItem[];
   readonly exits: readonly ExitItem[];
@@ -97,6 +115,10 @@ export function sumUp(snapshot: MetricsSnapshot, own: OwnReadings): Scrape {
       queue: model.queue ?? NO_QUEUE,
     })),
     placements: snapshot.models.flatMap(placementsOf),
+    deviceMemory: snapshot.memory.map((memory) => ({ labels: { device: memory.device }, memory })),
+    modelMemory: snapshot.memory.flatMap(({ device, models }) =>
+      models.map((memory) => ({ labels: { model: memory.model, version: memory.version, device }, memory })),
+    ),
     processes: snapshot.processes.map((process) => ({
       labels: {
         role: process.role,
@@ -123,6 +145,7 @@ function placementsOf(model: ModelSnapshot): PlacementItem[] {
       reading: instances.map(({ reading }) => reading).reduce(addInstances),
       instances: { idle: alive.length - executing.length, running: executing.length },
       executingForS: executing.reduce((longest, { executingForS }) => Math.max(longest, executingForS), 0),
+      arenaHeldBytes: alive.reduce((most, { reading }) => Math.max(most, reading.arenaHeldBytes), 0),
     };
   });
 }
@@ -170,6 +193,8 @@ function addInstances(a: InstanceReading, b: InstanceReading): InstanceReading {
     outOfMemory: a.outOfMemory + b.outOfMemory,
     skipped: a.skipped + b.skipped,
     busyUs: a.busyUs + b.busyUs,
+    arenaHeldBytes: Math.max(a.arenaHeldBytes, b.arenaHeldBytes),
+    gaveBack: a.gaveBack + b.gaveBack,
     batchRows: addHistograms(a.batchRows, b.batchRows),
   };
 }

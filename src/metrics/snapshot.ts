@@ -14,6 +14,7 @@ export interface MetricsSnapshot {
   readonly ready: boolean;
   readonly models: readonly ModelSnapshot[];
   readonly processes: readonly ProcessSnapshot[];
+  readonly memory: readonly DeviceMemorySnapshot[];
 }
 
 /** One served version of a model; name and version together are unique. */
@@ -59,4 +60,34 @@ export interface ProcessSnapshot {
   readonly rssBytes: number;
   /** How often it ended in which way: `exit code 1`, `signal SIGKILL (out of memory)`. One of few. */
   readonly exits: Readonly<Record<string, number>>;
+}
+
+/** The memory account of a device. What nobody tells is undefined. */
+export interface DeviceMemorySnapshot {
+  readonly device: string;
+  readonly totalBytes: number | undefined;
+  /** Who tells the total, in words. */
+  readonly source: string;
+  readonly reserveBytes: number;
+  /** Of a GPU: taken by processes that are not ours. */
+  readonly othersBytes: number;
+  /** What no model has a share of. */
+  readonly freeBytes: number | undefined;
+  /** As the driver tells: of the whole device, and of our process. */
+  readonly usedBytes: number | undefined;
+  readonly processBytes: number | undefined;
+  readonly models: readonly ModelMemorySnapshot[];
+}
+
+/** A version's place in the account of a device. */
+export interface ModelMemorySnapshot {
+  readonly model: string;
+  readonly version: string;
+  readonly weightsBytes: number;
+  readonly weightsFrom: 'measured' | 'estimated';
+  /** Limit of its arena; undefined where there is none, or it is not loaded. */
+  readonly shareBytes: number | undefined;
+  /** What a batch of `peakRows` rows, its largest, takes beyond the weights; undefined before anything has been measured. */
+  readonly peakBytes: number | undefined;
+  readonly peakRows: number;
 }

@@ -10,6 +10,7 @@ export const CHILD_EXIT = {
   UNCAUGHT: { code: 1, meaning: 'an error that nobody handled' },
   BUG: { code: 70, meaning: 'a bug in an instance' },
   PARENT_GONE: { code: PARENT_GONE_EXIT_CODE, meaning: 'its supervisor was gone' },
+  ARENA_POISONED: { code: 73, meaning: 'its memory arena was of no use any more, so it was started afresh' },
   TRIAL_STUCK: { code: 72, meaning: 'a trial run while loading could not be ended' },
 } as const satisfies Record<string, { code: number; meaning: string }>;
 

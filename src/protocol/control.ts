@@ -2,6 +2,7 @@
  * Messages between the supervisor and its children, over Node's IPC channel: small, plain data. Tensors never travel here.
  */
 import type { QueueShape } from '../queue/geometry.ts';
+import type { KeyPoints, MemoryPoint } from '../scheduler/memory-fit.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 
 /** Names one served version of a model on this host: `name` + '/' + version. */
@@ -36,6 +37,18 @@ export interface CanaryReport {
   readonly detail: string;
 }
 
+/** What a load found out about memory. */
+export interface MemoryReport {
+  /** Taken by the weights on the device; undefined where its allocator tells nothing. */
+  readonly weightsBytes: number | undefined;
+  /** Most that the load took of the host's memory at a time; undefined where other models ran meanwhile, or nobody tells. */
+  readonly loadPeakBytes: number | undefined;
+  /** Whether all runs have rows of one shape. */
+  readonly fixedShape: boolean;
+  /** What runs take: measured by this load, or as it was told. */
+  readonly keys: readonly KeyPoints[];
+}
+
 /** The shared memory of a model and the ends of the doorbell pipes, as descriptors of the supervisor. */
 export interface QueueReference {
   readonly pid: number;
@@ -62,6 +75,8 @@ export type ToDevice =
       readonly maxBatchSize?: number;
       /** Found out before, by another device or an earlier life of this one. */
       readonly known?: Batching;
+      /** What runs of it are known to take; undefined: find out. */
+      readonly measured?: readonly KeyPoints[];
       /** Longest time of one run, in trials too. */
       readonly runTimeoutMs: number;
     }
@@ -72,11 +87,16 @@ export type ToDevice =
       readonly slots: readonly number[];
       readonly maxQueueDelayUs: number;
       readonly runTimeoutMs: number;
+      /** What its runs may take, where its arena has no limit that bounds them; undefined: as much as they like. */
+      readonly roomBytes?: number;
+      /** Time (µs, on the clock of the host) from which on the process may be given up for an arena that is of no use any more. */
+      readonly recycleFromUs: number;
     }
   /** The run that an instance has been executing for longer than its limit is to end. */
   | { readonly type: 'cancel'; readonly model: ModelKey; readonly slot: number; readonly olderThanMs: number }
   | { readonly type: 'unload'; readonly model: ModelKey }
-  | { readonly type: 'stop' };
+  /** Ends the process, once the instances have ended, which are told so through their stop words. */
+  | { readonly type: 'stop'; readonly exitCode: number };
 
 export type FromDevice =
   | { readonly type: 'hello' }
@@ -91,7 +111,18 @@ export type FromDevice =
       readonly batching: Batching;
       readonly loadMs: number;
       readonly canary: CanaryReport;
+      readonly memory: MemoryReport;
     }
+  /** A run took more than any of its shape before. */
+  | {
+      readonly type: 'measured';
+      readonly model: ModelKey;
+      readonly key: string;
+      readonly elements: number;
+      readonly point: MemoryPoint;
+    }
+  /** An instance's arena is of no use any more, and its batch not finished: the process has to be started afresh. */
+  | { readonly type: 'poisoned'; readonly model: ModelKey; readonly slot: number; readonly reason: string }
   | { readonly type: 'load-failed'; readonly model: ModelKey; readonly message: string }
   /** These instances have made their canary run and take batches. */
   | { readonly type: 'serving'; readonly model: ModelKey; readonly slots: readonly number[] }

@@ -37,6 +37,30 @@ export function readAllocatorStats(session: number, memory: string, deviceId: nu
   }
 }
 
+/** The arena that a session's weights and runs lie in. */
+export interface ArenaState {
+  /** In use now. */
+  readonly inUseBytes: number;
+  /** Most that was ever in use. */
+  readonly peakBytes: number;
+  /** Taken from the system: what a limit counts. */
+  readonly heldBytes: number;
+}
+
+/** Undefined where no arena tells so much: nothing depends on knowing it. Parameters as above. */
+export function readArena(session: number, memory: string, deviceId: number): ArenaState | undefined {
+  let stats: Record<string, number>;
+  try {
+    stats = readAllocatorStats(session, memory, deviceId);
+  } catch (error) {
+    if (error instanceof OrtError) return undefined;
+    throw error;
+  }
+  const { InUse, MaxInUse, TotalAllocated } = stats;
+  if (InUse === undefined || MaxInUse === undefined || TotalAllocated === undefined) return undefined;
+  return { inUseBytes: InUse, peakBytes: MaxInUse, heldBytes: TotalAllocated };
+}
+
 /** Reads an OrtKeyValuePairs* and releases it. */
 function readPairs(pairs: number): Record<string, number> {
   const { api } = ortLibrary();

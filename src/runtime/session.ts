@@ -6,7 +6,7 @@
  */
 import { BatchportError } from '../config/errors.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
-import { readAllocatorStats } from './allocator-stats.ts';
+import { type ArenaState, readAllocatorStats, readArena } from './allocator-stats.ts';
 import { ortEnvironment, withCpuArena } from './environment.ts';
 import { ortLibrary } from './library.ts';
 import { checkProvider, PROVIDERS, type ProviderName } from './provider.ts';
@@ -82,6 +82,11 @@ export class Session {
     return readAllocatorStats(this.#session, PROVIDERS[provider].memory, deviceId);
   }
 
+  /** The arena now, see `readArena`. */
+  arena(): ArenaState | undefined {
+    return sessionArena(this.handle);
+  }
+
   /** ONNX Runtime lets the weights pass the limit and only then refuses every run. */
   #checkBudget(maxBytes: number): void {
     const { InUse: weightBytes = 0 } = this.allocatorStats();
@@ -100,4 +105,9 @@ export class Session {
       this.#session = 0;
     }
   }
+}
+
+/** The arena of a session, read from any thread of its process; undefined where it tells nothing. */
+export function sessionArena({ session, provider, deviceId }: SessionHandle): ArenaState | undefined {
+  return readArena(session, PROVIDERS[provider].memory, deviceId);
 }

@@ -40,6 +40,8 @@ export interface ChildOptions<In> {
   readonly onMessage: (message: In) => void;
   /** The process is dead and reaped: takes back what it held. */
   readonly onExit: (how: string, blame: EndingWords['blame']) => Takeover;
+  /** Waits, for a bounded time, until nothing of a dead process is left that would be in the next one's way. */
+  readonly confirm?: (pid: number) => Promise<void>;
   /** Its state has changed; called after all that belongs to the change is done. */
   readonly onState: (life: WorkerLife) => void;
 }
@@ -293,7 +295,7 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
   }
 
   #exited(pid: number, code: number | null, signal: NodeJS.Signals | null): void {
-    const { role, label, oom, onExit, log } = this.#options;
+    const { oom, onExit } = this.#options;
     this.#child = undefined;
     const killedFor = this.#killedFor;
     const outOfMemory = signal === 'SIGKILL' && killedFor === undefined && oom.killed();
@@ -308,6 +310,15 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
       worked: takeover.worked,
     };
     this.#dispatch({ type: 'exited', death });
+    for (const resolve of this.#onGone.splice(0)) resolve();
+    const { confirm } = this.#options;
+    if (confirm === undefined) this.#reclaimed(pid, how, takeover);
+    else void confirm(pid).finally(() => this.#reclaimed(pid, how, takeover));
+  }
+
+  /** All of a dead process has been taken back: it may be started again. */
+  #reclaimed(pid: number, how: string, takeover: Takeover): void {
+    const { role, label, log } = this.#options;
     this.#dispatch({ type: 'reclaimed' });
     const { state, reason } = this.#life;
     if (state !== 'stopped') {
@@ -315,6 +326,5 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
       log.error({ ...label, childPid: pid, how, ...takeover.fields, restartInMs }, `${role} process ended`);
       if (state === 'broken') log.error({ ...label, reason, restartInMs }, `${role} process is given up for now`);
     }
-    for (const resolve of this.#onGone.splice(0)) resolve();
   }
 }

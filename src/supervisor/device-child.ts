@@ -4,7 +4,8 @@
  */
 import type { Logger } from '../config/log.ts';
 import { readInstance } from '../metrics/counters.ts';
-import type { Batching, CanaryReport, FromDevice, LoadOrder, ToDevice } from '../protocol/control.ts';
+import { CHILD_EXIT } from '../protocol/child-exit.ts';
+import type { Batching, CanaryReport, FromDevice, LoadOrder, MemoryReport, ToDevice } from '../protocol/control.ts';
 import { counterOffset } from '../queue/geometry.ts';
 import { executingSinceUs, reclaimInstance, stopInstance } from '../queue/reclaim.ts';
 import { childEnvironment, type Device } from '../runtime/device-name.ts';
@@ -16,6 +17,7 @@ import type { ModelSignature } from '../tensor/signature.ts';
 import { ChildProcess, type Takeover } from './child-process.ts';
 import { DEVICE_POLICY, SILENT_MAX_MS } from './life-policies.ts';
 import type { Loads } from './loads.ts';
+import type { LoadTerms, MemoryLedger } from './memory-ledger.ts';
 import type { OomWatch } from './oom-watch.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 
@@ -26,12 +28,18 @@ export type LoadOutcome =
       readonly batching: Batching;
       readonly loadMs: number;
       readonly canary: CanaryReport;
+      readonly memory: MemoryReport;
     }
   | { readonly kind: 'failed'; readonly message: string }
   /** `outside`: somebody else killed it. */
   | { readonly kind: 'died'; readonly outside: boolean };
 
 export type ServeOutcome = { readonly kind: 'serving' } | Exclude<LoadOutcome, { kind: 'loaded' }>;
+
+/** How long the other instances of a device whose arena is of no use any more may take to finish their batches. */
+const RECYCLE_GRACE_MS = 10_000;
+/** How long a device is left as it is after it has been started afresh for its arena: if that did not help, it is not the arena. */
+const RECYCLE_PAUSE_MS = 60_000;
 
 /** Instances that have been ordered, and who waits for them. */
 interface Serving {
@@ -48,6 +56,7 @@ export interface DeviceChildOptions {
   readonly logLevel: string;
   readonly log: Logger;
   readonly oom: OomWatch;
+  readonly ledger: MemoryLedger;
   readonly loads: Loads;
   readonly versions: readonly ServedVersion[];
   readonly onRefused: (message: string) => void;
@@ -64,6 +73,8 @@ export class DeviceChild {
   #serving: Serving | undefined;
   /** Batches that had been finished when the current life began. */
   #batchesBefore = 0;
+  #recycledAtMs = Number.NEGATIVE_INFINITY;
+  #recycling = false;
 
   constructor(name: string, device: Device, options: DeviceChildOptions) {
     this.name = name;
@@ -82,6 +93,7 @@ export class DeviceChild {
       oom: options.oom,
       onMessage: (message) => this.#handle(message),
       onExit: (how, blame) => this.#exited(how, blame === 'outside'),
+      confirm: (pid) => options.ledger.returned(name, pid),
       onState: (life) => this.#changed(life),
     });
   }
@@ -133,10 +145,16 @@ export class DeviceChild {
         this.process.condemn('refused its device', message.message);
         return;
       case 'loaded': {
-        const { signature, batching, loadMs, canary } = message;
-        this.#settleLoad({ kind: 'loaded', signature, batching, loadMs, canary });
+        const { signature, batching, loadMs, canary, memory } = message;
+        this.#settleLoad({ kind: 'loaded', signature, batching, loadMs, canary, memory });
         return;
       }
+      case 'measured':
+        this.#options.ledger.measured(this.name, message);
+        return;
+      case 'poisoned':
+        this.#recycle(message);
+        return;
       case 'load-failed':
         this.#settleLoad({ kind: 'failed', message: message.message });
         return;
@@ -186,16 +204,21 @@ export class DeviceChild {
   }
 
   /** Loads a version. One at a time; see Loads. `known`: what earlier trials found about batching. */
-  load(version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
+  load(
+    version: ServedVersion,
+    known: Batching | undefined,
+    { arenaMaxBytes, measured }: Extract<LoadTerms, { fits: true }>,
+  ): Promise<LoadOutcome> {
     return new Promise((resolve) => {
       this.#onLoad = resolve;
       this.process.send({
         type: 'load',
         model: version.key,
         path: version.path,
-        order: this.#loadOrder(version),
+        order: { ...this.loadOrder(version), ...(arenaMaxBytes === undefined ? {} : { arenaMaxBytes }) },
         ...(version.config.maxBatchSize === undefined ? {} : { maxBatchSize: version.config.maxBatchSize }),
         ...(known === undefined ? {} : { known }),
+        ...(measured === undefined ? {} : { measured }),
         runTimeoutMs: this.#runTimeoutMs(version),
       });
     });
@@ -205,7 +228,8 @@ export class DeviceChild {
     return config.runTimeoutMs ?? this.#options.runTimeoutMs;
   }
 
-  #loadOrder({ config }: ServedVersion): LoadOrder {
+  /** How a version is loaded, but for the limit of its arena. */
+  loadOrder({ config }: ServedVersion): LoadOrder {
     const { intraOpThreads, graphOptimization, session, provider } = config.runtime;
     const cores = this.device.cores?.length ?? Number.POSITIVE_INFINITY;
     // Threads of all device processes together are no more than the processor time there is.
@@ -218,7 +242,6 @@ export class DeviceChild {
       graphOptimization,
       sessionConfig: session,
       providerOptions: provider,
-      ...(config.memoryBudgetBytes === undefined ? {} : { arenaMaxBytes: config.memoryBudgetBytes }),
     };
   }
 
@@ -234,6 +257,9 @@ export class DeviceChild {
   #startInstances(version: ServedVersion, slots: readonly number[]): void {
     const placement = version.placements.find(({ device }) => device === this.name);
     for (const slot of slots) placement?.starting.add(slot);
+    const roomBytes = this.#options.ledger.roomBytes(this.name, version);
+    // The child's clock is that of the host, ours counts from our start.
+    const recycleInMs = Math.max(0, this.#recycledAtMs + RECYCLE_PAUSE_MS - performance.now());
     this.process.send({
       type: 'serve',
       model: version.key,
@@ -241,6 +267,8 @@ export class DeviceChild {
       slots,
       maxQueueDelayUs: version.config.maxQueueDelayUs,
       runTimeoutMs: this.#runTimeoutMs(version),
+      recycleFromUs: nowUs() + recycleInMs * 1000,
+      ...(roomBytes === undefined ? {} : { roomBytes }),
     });
   }
 
@@ -289,13 +317,16 @@ export class DeviceChild {
   }
 
   /** Takes back what the dead process held. */
-  #exited(how: string, outside: boolean): Takeover {
+  #exited(how: string, byOthers: boolean): Takeover {
+    const outside = byOthers || this.#recycling;
+    this.#recycling = false;
     const finished = this.#finishedBatches();
     // A load that kills is counted by Loads, a batch that does by the queue.
     const atWork = this.#onLoad !== undefined || this.#serving !== undefined || this.#runs().length > 0;
     const worked = finished > this.#batchesBefore;
     this.#batchesBefore = finished;
     this.#available = false;
+    this.#options.ledger.released(this.name);
     let requeuedRows = 0;
     let lostRows = 0;
     for (const [version, placement] of this.#placements()) {
@@ -341,14 +372,33 @@ export class DeviceChild {
     this.#options.onChange();
   }
 
-  /** Stops all instances after their batch and ends the process; kills it after the grace period. */
-  async stop(graceMs: number): Promise<void> {
-    this.process.stopping();
+  /** Lets the process end, and be started afresh: one of its arenas is of no use any more, and goes only with it. The batch that showed that is taken over. */
+  #recycle({ model, slot, reason }: Extract<FromDevice, { type: 'poisoned' }>): void {
+    if (this.#recycling) return;
+    const { pid } = this.process;
+    this.#recycling = true;
+    this.#recycledAtMs = performance.now();
+    this.#available = false;
+    this.#options.log.error({ model, device: this.name, slot, reason }, 'device process is started afresh');
+    this.#stopInstances(CHILD_EXIT.ARENA_POISONED.code);
+    setTimeout(() => {
+      if (this.process.pid === pid) this.process.condemn('did not end in time', 'it did not end to be started afresh');
+    }, RECYCLE_GRACE_MS).unref();
+  }
+
+  /** Every instance ends after the batch at hand, then the process with this code. */
+  #stopInstances(exitCode: number): void {
     for (const [version, placement] of this.#placements()) {
       if (version.segment === undefined) continue;
       for (const slot of placement.slots) stopInstance(version.segment, slot, true);
     }
-    this.process.send({ type: 'stop' });
+    this.process.send({ type: 'stop', exitCode });
+  }
+
+  /** Stops all instances after their batch and ends the process; kills it after the grace period. */
+  async stop(graceMs: number): Promise<void> {
+    this.process.stopping();
+    this.#stopInstances(0);
     await this.process.ended(graceMs);
   }
 }

@@ -14,6 +14,7 @@ import { type BackoffState, initialBackoff, nextDelay } from '../scheduler/backo
 import type { BatchingCache } from './batching-cache.ts';
 import type { DeviceChild, LoadOutcome } from './device-child.ts';
 import { DEVICE_POLICY } from './life-policies.ts';
+import type { MemoryLedger } from './memory-ledger.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 import type { WeightLock, WeightLockStatus } from './weight-lock.ts';
 
@@ -23,8 +24,14 @@ interface Load {
   readonly placement: Placement;
 }
 
-/** The model was refused; it killed the process; its instances could not make their canary run. */
-type FailureKind = 'refused' | 'deadly' | 'canary';
+/** The model was refused; there was no memory for it; it killed the process; its instances could not make their canary run. */
+type FailureKind = 'refused' | 'memory' | 'deadly' | 'canary';
+
+/** It was not even begun. */
+interface NoMemory {
+  readonly kind: 'no memory';
+  readonly message: string;
+}
 
 interface Failure extends Load {
   readonly kind: FailureKind;
@@ -49,16 +56,19 @@ export class Loads {
   #stopped = false;
   readonly #stop = new AbortController();
   readonly #lock: WeightLock;
+  readonly #ledger: MemoryLedger;
 
   constructor(
     versions: readonly ServedVersion[],
     batchingCache: BatchingCache,
     lock: WeightLock,
+    ledger: MemoryLedger,
     log: Logger,
     onChange: () => void,
   ) {
     this.#batchingCache = batchingCache;
     this.#lock = lock;
+    this.#ledger = ledger;
     this.#versions = versions;
     this.#log = log;
     this.#onChange = onChange;
@@ -112,10 +122,10 @@ export class Loads {
     this.#failures.set(failure.placement, { ...failure, backoff, dueMs: nowMs + delayMs });
   }
 
-  /** A file that was refused will be refused again, and one that kills its process takes the other models of the device with it. */
+  /** A file that was refused will be refused again, and one that kills its process takes the other models of the device with it; memory comes and goes. */
   #hasAPoint({ device, version, placement, kind, file }: Failure): boolean {
     if (fileStamp(version.path) !== file) return true;
-    return kind === 'canary' || (kind === 'deadly' && !this.#hasOthers(device, placement));
+    return kind === 'canary' || kind === 'memory' || (kind === 'deadly' && !this.#hasOthers(device, placement));
   }
 
   /** Whether a device serves another version. */
@@ -152,9 +162,14 @@ export class Loads {
       (version.config.maxBatchSize === undefined ? this.#batchingCache.get(version.path) : undefined);
     const outcome = await this.#loadAlone(device, version, known);
     if (this.#stopped) return;
-    if (outcome.kind === 'loaded') await this.#serve({ device, version, placement }, outcome);
-    else if (outcome.kind === 'failed') this.#failed({ device, version, placement }, outcome.message, 'refused');
-    else this.#died({ device, version, placement }, outcome.outside);
+    const load = { device, version, placement };
+    if (outcome.kind !== 'died') {
+      this.#ledger.loaded(device.name, version, outcome.kind === 'loaded' ? outcome.memory : undefined);
+    }
+    if (outcome.kind === 'loaded') await this.#serve(load, outcome);
+    else if (outcome.kind === 'no memory') this.#failed(load, outcome.message, 'memory');
+    else if (outcome.kind === 'failed') this.#failed(load, outcome.message, 'refused');
+    else this.#died(load, outcome.outside);
     if (device.available) {
       if (device.settled) device.process.ready();
       else device.process.loading();
@@ -163,14 +178,21 @@ export class Loads {
   }
 
   /** Loads while nobody else on the host does. */
-  async #loadAlone(device: DeviceChild, version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
+  async #loadAlone(
+    device: DeviceChild,
+    version: ServedVersion,
+    known: Batching | undefined,
+  ): Promise<LoadOutcome | NoMemory> {
     try {
       await this.#lock.acquire(`${version.key} on ${device.name}`, this.#stop.signal);
     } catch {
       return { kind: 'died', outside: true }; // stopped meanwhile
     }
     try {
-      return device.available ? await device.load(version, known) : { kind: 'died', outside: true };
+      // Under the lock, so that nobody else takes meanwhile what is counted on here.
+      const terms = await this.#ledger.admit(device, version);
+      if (!terms.fits) return { kind: 'no memory', message: `there is not enough memory: ${terms.reason}` };
+      return device.available ? await device.load(version, known, terms) : { kind: 'died', outside: true };
     } finally {
       this.#lock.release();
     }

@@ -104,7 +104,35 @@ export function statusDocument(supervisor: Supervisor): unknown {
       uptime_s: round(one.uptimeS),
       rss_bytes: residentBytes(one.pid),
     })),
+    memory: memoryStatus(supervisor),
     models: supervisor.versions.map(modelStatus),
+  };
+}
+
+/** The accounts of the host and of each device; null where nobody tells. */
+function memoryStatus({ ledger }: Supervisor) {
+  const { totalBytes, availableBytes, reserveBytes, source } = ledger.host();
+  return {
+    host: { total_bytes: totalBytes, available_bytes: availableBytes, reserve_bytes: reserveBytes, source },
+    devices: ledger.status().map((device) => ({
+      device: device.device,
+      total_bytes: device.totalBytes ?? null,
+      source: device.source,
+      reserve_bytes: device.reserveBytes,
+      others_bytes: device.othersBytes,
+      free_bytes: device.freeBytes ?? null,
+      used_bytes: device.usedBytes ?? null,
+      process_bytes: device.processBytes ?? null,
+      models: device.models.map((model) => ({
+        model: model.model,
+        version: model.version,
+        weights_bytes: model.weightsBytes,
+        weights_from: model.weightsFrom,
+        share_bytes: model.shareBytes ?? null,
+        peak_bytes: model.peakBytes ?? null,
+        peak_rows: model.peakRows,
+      })),
+    })),
   };
 }
 
@@ -184,6 +212,7 @@ export function metricsSnapshot(supervisor: Supervisor): MetricsSnapshot {
       );
       return [{ ...common, ingress, instances: instanceReadings(version, segment), queue: census(segment) }];
     }),
+    memory: supervisor.ledger.status(),
     processes: processes(supervisor).map(
       ({ role, device, slot, state, restarts, uptimeS, pid, exits }): ProcessSnapshot => ({
         role,

@@ -21,8 +21,11 @@ import { createPipe, type Pipe } from '../system/pipe.ts';
 import { AdminServer } from './admin-server.ts';
 import { BatchingCache } from './batching-cache.ts';
 import { DeviceChild } from './device-child.ts';
+import { GpuWatch } from './gpu-watch.ts';
 import { IngressChild } from './ingress-child.ts';
 import { Loads } from './loads.ts';
+import { MemoryCache } from './memory-cache.ts';
+import { MemoryLedger } from './memory-ledger.ts';
 import { OomWatch } from './oom-watch.ts';
 import { openListeners, readDevices, readModels, requireQueueMemory } from './preparation.ts';
 import { Readiness } from './readiness.ts';
@@ -55,6 +58,7 @@ export class Supervisor {
   readonly devices: DeviceChild[] = [];
   readonly ingresses: IngressChild[] = [];
   readonly readiness: Readiness;
+  readonly ledger: MemoryLedger;
   readonly finished: Promise<number>;
   state: ServerState = 'starting';
   httpUrl = '';
@@ -117,9 +121,16 @@ export class Supervisor {
     }
     this.readiness = new Readiness(this.versions, settings.strictReadiness);
     this.#weightLock = new WeightLock(log);
-    this.#loads = new Loads(this.versions, new BatchingCache(settings.cacheDir, log), this.#weightLock, log, () =>
-      this.changed(),
-    );
+    this.ledger = new MemoryLedger({
+      versions: this.versions,
+      devices: new Map(names.map((name, n) => [name, devices[n]!])),
+      budgetBytes: settings.memoryBudgetBytes,
+      cache: new MemoryCache(settings.cacheDir, log),
+      gpus: new GpuWatch(log),
+      log,
+    });
+    const batching = new BatchingCache(settings.cacheDir, log);
+    this.#loads = new Loads(this.versions, batching, this.#weightLock, this.ledger, log, () => this.changed());
     const oom = new OomWatch(performance.now());
     devices.forEach((device, n) => {
       const instancesMax = this.versions.reduce(
@@ -134,6 +145,7 @@ export class Supervisor {
         logLevel: settings.logLevel,
         log,
         oom,
+        ledger: this.ledger,
         loads: this.#loads,
         versions: this.versions,
         onRefused: (message) => this.#refused(message),
@@ -156,8 +168,8 @@ export class Supervisor {
         }),
       );
     }
-    const { versions, ingresses } = this;
-    this.#upkeep = new Upkeep({ versions, devices: this.devices, ingresses, loads: this.#loads, oom, log });
+    const { versions, ingresses, ledger } = this;
+    this.#upkeep = new Upkeep({ versions, devices: this.devices, ingresses, loads: this.#loads, ledger, oom, log });
     const registry = createRegistry(() => metricsSnapshot(this));
     this.#admin = new AdminServer(listeners.metrics.fd, {
       metrics: () => registry.metrics(),
@@ -292,6 +304,7 @@ export class Supervisor {
     this.state = 'stopped';
     this.#upkeep.stop();
     this.#loads.stop();
+    this.ledger.keep();
     for (const child of [...this.ingresses, ...this.devices]) {
       child.process.stopping();
       child.process.condemn('server stopped', 'the server was stopped');

@@ -1,6 +1,6 @@
 /**
  * What the supervisor does at intervals: looks after its children (stopped, silent, stuck in a run) and after the queues (a wake-up lost with a process), scales
- * instances, tries failed loads again, gives unused shared memory back. Nothing here blocks.
+ * instances, tries failed loads again, gives unused shared memory back, looks at the memory of GPUs. Nothing here blocks.
  */
 import type { Logger } from '../config/log.ts';
 import { census, executingSinceUs, failQueued, nudge } from '../queue/reclaim.ts';
@@ -9,6 +9,7 @@ import { decide, initialScaler, type ScalerState } from '../scheduler/instance-s
 import type { DeviceChild } from './device-child.ts';
 import type { IngressChild } from './ingress-child.ts';
 import type { Loads } from './loads.ts';
+import type { MemoryLedger } from './memory-ledger.ts';
 import type { OomWatch } from './oom-watch.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 
@@ -16,12 +17,15 @@ const TICK_MS = 100;
 const TRIM_TICKS = 100;
 /** The kernel is asked for the state of the processes, and failed loads are looked at. */
 const LOOK_TICKS = 5;
+/** Memory of GPUs is looked at, and measurements are written down. */
+const MEMORY_TICKS = 10;
 
 export interface UpkeepOptions {
   readonly versions: readonly ServedVersion[];
   readonly devices: readonly DeviceChild[];
   readonly ingresses: readonly IngressChild[];
   readonly loads: Loads;
+  readonly ledger: MemoryLedger;
   readonly oom: OomWatch;
   readonly log: Logger;
 }
@@ -31,6 +35,7 @@ export class Upkeep {
   readonly #devices: readonly DeviceChild[];
   readonly #ingresses: readonly IngressChild[];
   readonly #loads: Loads;
+  readonly #ledger: MemoryLedger;
   readonly #oom: OomWatch;
   readonly #log: Logger;
   readonly #scalers = new Map<Placement, ScalerState>();
@@ -38,11 +43,12 @@ export class Upkeep {
   #ticks = 0;
   #scaling = true;
 
-  constructor({ versions, devices, ingresses, loads, oom, log }: UpkeepOptions) {
+  constructor({ versions, devices, ingresses, loads, ledger, oom, log }: UpkeepOptions) {
     this.#versions = versions;
     this.#devices = devices;
     this.#ingresses = ingresses;
     this.#loads = loads;
+    this.#ledger = ledger;
     this.#oom = oom;
     this.#log = log;
   }
@@ -67,6 +73,7 @@ export class Upkeep {
     for (const child of [...this.#devices, ...this.#ingresses]) child.watch(now, isLook);
     this.#oom.sample(now);
     if (isLook && this.#scaling) this.#loads.retryDue(now);
+    if (this.#ticks % MEMORY_TICKS === 0) this.#ledger.sample();
     for (const version of this.#versions) {
       const { segment, bells } = version;
       if (segment === undefined || bells === undefined) continue;

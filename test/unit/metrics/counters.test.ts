@@ -58,11 +58,23 @@ test('every count of an instance slot has its own place', () => {
     [3, () => counters.split()],
     [4, () => counters.outOfMemory()],
     [5, () => counters.skipped()],
+    [6, () => counters.gaveBack()],
+    [7, () => counters.arena(8)],
   ] as const) {
     for (let n = 0; n < count; n++) event();
   }
   const { batchRows, ...counts } = readInstance(words, 0);
-  assert.deepEqual(counts, { batches: 2, rows: 7, failures: 2, splits: 3, outOfMemory: 4, skipped: 5, busyUs: 1500 });
+  assert.deepEqual(counts, {
+    batches: 2,
+    rows: 7,
+    failures: 2,
+    splits: 3,
+    outOfMemory: 4,
+    skipped: 5,
+    busyUs: 1500,
+    arenaHeldBytes: 8,
+    gaveBack: 6,
+  });
   assert.equal(batchRows.sum, 7);
 });
 

@@ -151,3 +151,33 @@ test('the server tells its readiness, its versions, and how busy the supervisor 
   const [busy] = values(exposition, 'supervisor_busy_seconds_total');
   assert.ok(busy !== undefined && busy >= 0 && busy <= process.uptime());
 });
+
+test('figures of the memory accounts are told where they are known, and left out where nobody tells them', async () => {
+  const snapshot = ofModels(new FakeModel('a').snapshot());
+  const exposition = await scrape(snapshot);
+  assert.deepEqual(values(exposition, 'device_memory_total_bytes'), [1000]);
+  assert.deepEqual(values(exposition, 'device_memory_free_bytes'), [200]);
+  assert.deepEqual(values(exposition, 'model_memory_share_bytes'), [60]);
+  const [memory] = snapshot.memory;
+  const nothing = { totalBytes: undefined, freeBytes: undefined, usedBytes: undefined };
+  const models = memory!.models.map((model) => ({ ...model, shareBytes: undefined, peakBytes: undefined }));
+  const without = await scrape({ ...snapshot, memory: [{ ...memory!, ...nothing, models }] });
+  for (const name of ['device_memory_total_bytes', 'device_memory_free_bytes', 'device_memory_used_bytes']) {
+    assert.deepEqual(values(without, name), [], name);
+  }
+  assert.deepEqual(values(without, 'model_memory_share_bytes'), []);
+  assert.deepEqual(values(without, 'model_memory_weights_bytes'), [30]);
+});
+
+test('what an arena holds is told once, by the instances that run in it', async () => {
+  const model = new FakeModel('a', ['cpu', 'cuda:0']);
+  model.instances.forEach((instance, slot) => {
+    instance.arena(100 + slot);
+    instance.gaveBack();
+  });
+  const exposition = await scrape(ofModels(model.snapshot()));
+  assert.deepEqual(values(exposition, 'model_memory_held_bytes'), [101, 103]);
+  assert.deepEqual(values(exposition, 'model_memory_given_back_total'), [2, 2]);
+  const idle = await scrape(ofModels(model.snapshot({}, { running: false })));
+  assert.deepEqual(values(idle, 'model_memory_held_bytes'), [0, 0]);
+});

@@ -95,6 +95,7 @@ test('the number of series follows from models, devices and processes alone, wha
   }
   const perModel = perItem(['model', 'version'], false);
   const perDevice = perItem(['model', 'version'], true);
+  const ofDevice = perItem([], true);
   const fixed = perItem([], false) + 1;
   const expected = [
     [1, 1],
@@ -103,7 +104,7 @@ test('the number of series follows from models, devices and processes alone, wha
     [1, 2],
     [1, 3],
     [3, 4],
-  ].map(([models, devices]) => fixed + models! * (perModel + devices! * perDevice));
+  ].map(([models, devices]) => fixed + devices! * ofDevice + models! * (perModel + devices! * perDevice));
   assert.deepEqual(sizes, [...expected, ...expected]);
 });
 

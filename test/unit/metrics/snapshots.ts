@@ -11,6 +11,7 @@ import {
   STAGES,
 } from '../../../src/metrics/counters.ts';
 import type {
+  DeviceMemorySnapshot,
   InstanceSnapshot,
   MetricsSnapshot,
   ModelSnapshot,
@@ -53,6 +54,7 @@ export class FakeModel {
       () => instance.split(),
       () => instance.outOfMemory(),
       () => instance.skipped(),
+      () => instance.gaveBack(),
     ])();
   }
 
@@ -85,12 +87,37 @@ export class FakeModel {
   }
 }
 
+/** Each device of the models has an account, in which all that can be told is told. */
 export function ofModels(...models: ModelSnapshot[]): MetricsSnapshot {
-  return { version: '1.2.3', ready: true, models, processes: [] };
+  const devices = [...new Set(models.flatMap(({ instances }) => instances.map(({ device }) => device)))];
+  const memory = devices.map((device) => fakeMemory(device, models));
+  return { version: '1.2.3', ready: true, models, processes: [], memory };
+}
+
+function fakeMemory(device: string, models: readonly ModelSnapshot[]): DeviceMemorySnapshot {
+  return {
+    device,
+    totalBytes: 1000,
+    source: 'the test',
+    reserveBytes: 100,
+    othersBytes: 50,
+    freeBytes: 200,
+    usedBytes: 700,
+    processBytes: 600,
+    models: models.map(({ name, version }) => ({
+      model: name,
+      version,
+      weightsBytes: 30,
+      weightsFrom: 'measured',
+      shareBytes: 60,
+      peakBytes: 20,
+      peakRows: 32,
+    })),
+  };
 }
 
 export function ofProcesses(...processes: ProcessSnapshot[]): MetricsSnapshot {
-  return { version: '1.2.3', ready: true, models: [], processes };
+  return { version: '1.2.3', ready: true, models: [], processes, memory: [] };
 }
 
 export function fakeProcess(changes: Partial<ProcessSnapshot>): ProcessSnapshot {

@@ -5,9 +5,14 @@ import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { createLogger } from '../../../src/config/log.ts';
 import { DEFAULT_MODEL_CONFIG } from '../../../src/config/model-config.ts';
+import type { LoadOrder } from '../../../src/protocol/control.ts';
+import type { Device } from '../../../src/runtime/device-name.ts';
 import { BatchingCache } from '../../../src/supervisor/batching-cache.ts';
 import type { DeviceChild, LoadOutcome, ServeOutcome } from '../../../src/supervisor/device-child.ts';
+import { GpuWatch } from '../../../src/supervisor/gpu-watch.ts';
 import { Loads } from '../../../src/supervisor/loads.ts';
+import { MemoryCache } from '../../../src/supervisor/memory-cache.ts';
+import { MemoryLedger } from '../../../src/supervisor/memory-ledger.ts';
 import { ServedVersion } from '../../../src/supervisor/served-version.ts';
 import { WeightLock } from '../../../src/supervisor/weight-lock.ts';
 import { temporaryDirectory } from '../../support/repository.ts';
@@ -26,10 +31,13 @@ const LOADED: LoadOutcome = {
   batching: { maxBatchSize: 4, reason: 'because' },
   loadMs: 1,
   canary: { found: true, detail: 'found' },
+  memory: { weightsBytes: 7, loadPeakBytes: undefined, fixedShape: true, keys: [] },
 };
 const REFUSED: LoadOutcome = { kind: 'failed', message: 'it is no model' };
 const DIED: LoadOutcome = { kind: 'died', outside: false };
 const KILLED: LoadOutcome = { kind: 'died', outside: true };
+
+const CPU: Device = { kind: 'cpu', index: 0, text: 'cpu' };
 
 /** A device that does with each load what the test says next; LOADED when it has no say. */
 class FakeDevice {
@@ -42,7 +50,9 @@ class FakeDevice {
   running = 0;
   mostRunning = 0;
   readonly moves: string[] = [];
+  readonly device = CPU;
   readonly process = {
+    pid: 1,
     loading: () => this.moves.push('loading'),
     warming: () => this.moves.push('warming'),
     ready: () => this.moves.push('ready'),
@@ -72,6 +82,10 @@ class FakeDevice {
     return outcome;
   }
 
+  loadOrder(): LoadOrder {
+    return { provider: 'cpu', deviceId: 0, intraOpThreads: 1 };
+  }
+
   async serve(): Promise<ServeOutcome> {
     return this.serveOutcome;
   }
@@ -93,7 +107,18 @@ function makeWorld(t: TestContext, names: readonly string[], devices: readonly s
     return new ServedVersion(model, devices, 1, [0]);
   });
   const lock = new WeightLock(log, [dir]);
-  const loads = new Loads(versions, new BatchingCache(path.join(dir, 'cache'), log), lock, log, () => {});
+  const host = { availableBytes: 2 ** 30 };
+  const ledger = new MemoryLedger({
+    versions,
+    devices: new Map(devices.map((name) => [name, CPU])),
+    budgetBytes: undefined,
+    cache: new MemoryCache(path.join(dir, 'cache'), log),
+    gpus: new GpuWatch(log),
+    log,
+    host: () => ({ ...host, totalBytes: 2 ** 30, source: 'the test' }),
+  });
+  const batching = new BatchingCache(path.join(dir, 'cache'), log);
+  const loads = new Loads(versions, batching, lock, ledger, log, () => {});
   t.after(() => {
     loads.stop();
     lock.close();
@@ -104,7 +129,7 @@ function makeWorld(t: TestContext, names: readonly string[], devices: readonly s
     loads.enqueueAll(device as unknown as DeviceChild);
     return idle(loads);
   };
-  return { loads, versions, devices: fakes, device: fakes[0]!, enqueue };
+  return { loads, versions, devices: fakes, device: fakes[0]!, enqueue, host };
 }
 
 async function idle(loads: Loads): Promise<void> {
@@ -237,4 +262,24 @@ test('a version lost while another device loads it is ready once that has done s
   versions[0]!.move('lost', 'the other device died');
   await idle(loads);
   assert.equal(versions[0]!.record.state, 'READY');
+});
+
+// Story: a load beyond the memory there is ended in the kernel's out-of-memory killer, and so did every try after it.
+test('a load for which there is no memory is not begun, holds no lock, and is tried again when its time has come', async (t) => {
+  const { loads, versions, device, enqueue, host } = makeWorld(t, ['a', 'b']);
+  host.availableBytes = 32 * 2 ** 20 + 3;
+  await enqueue();
+  assert.deepEqual(device.loads, []);
+  assert.match(
+    versions[0]!.record.reason,
+    /^there is not enough memory: its load takes 7 bytes of the host's memory \(by the size of its files\), and the host has 3 bytes left: 32 MiB \(the test\) - 32 MiB in reserve$/,
+  );
+  assert.equal(loads.now.weight_lock.state, 'free');
+  host.availableBytes = 2 ** 30;
+  loads.retryDue(performance.now() + LATER_MS);
+  await idle(loads);
+  assert.deepEqual(
+    versions.map(({ record }) => record.state),
+    ['READY', 'READY'],
+  );
 });

@@ -1,0 +1,66 @@
+/**
+ * A folder of the cache directory in which facts are kept that can be found out again: one small JSON file a fact, written under another name and renamed.
+ *
+ * A fact is known by a text that names all it depends on; the version of this program always counts. At most ENTRIES_MAX, the oldest go first. Of no importance to
+ * serving: what goes wrong is logged, and the fact is as good as unknown.
+ */
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Logger } from '../config/log.ts';
+import { makeDirectory } from '../config/make-directory.ts';
+import { PACKAGE_VERSION } from '../config/version.ts';
+
+export const ENTRIES_MAX = 1000;
+
+export class CacheFolder<Fact> {
+  readonly #directory: string;
+  readonly #log: Logger;
+  readonly #check: (value: unknown) => Fact | undefined;
+
+  /** @param check gives the fact that a file's content stands for, undefined where it stands for none. */
+  constructor(cacheDirectory: string, name: string, log: Logger, check: (value: unknown) => Fact | undefined) {
+    this.#directory = join(cacheDirectory, name);
+    this.#log = log;
+    this.#check = check;
+  }
+
+  get(identity: string): Fact | undefined {
+    try {
+      return this.#check(JSON.parse(readFileSync(this.#fileOf(identity), 'utf8')));
+    } catch {
+      return undefined; // not there, or not readable: as good as not there
+    }
+  }
+
+  put(identity: string, fact: Fact): void {
+    try {
+      makeDirectory(this.#directory, 0o700);
+      const file = this.#fileOf(identity);
+      const temporary = `${file}.${process.pid}`;
+      writeFileSync(temporary, JSON.stringify(fact), { mode: 0o600 });
+      renameSync(temporary, file);
+      this.#prune();
+    } catch (error) {
+      this.#log.warn({ err: error, directory: this.#directory }, 'the cache directory cannot be used');
+    }
+  }
+
+  #fileOf(identity: string): string {
+    const name = createHash('sha256')
+      .update(JSON.stringify([PACKAGE_VERSION, identity]))
+      .digest('hex');
+    return join(this.#directory, `${name}.json`);
+  }
+
+  #prune(): void {
+    const names = readdirSync(this.#directory);
+    if (names.length <= ENTRIES_MAX) return;
+    const byAge = names
+      .map((name) => join(this.#directory, name))
+      // What another server has just removed goes first.
+      .map((path) => ({ path, mtimeMs: statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
+      .sort((a, b) => a.mtimeMs - b.mtimeMs);
+    for (const { path } of byAge.slice(0, names.length - ENTRIES_MAX)) rmSync(path, { force: true });
+  }
+}
