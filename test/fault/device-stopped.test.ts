@@ -7,7 +7,14 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { assertRefused, get, infer, json, jsonBody } from '../support/exchange.ts';
-import { assertIdle, assertNoMoreDescriptors, countDescriptors, untilRunning } from '../support/idle.ts';
+import {
+  assertAllAtWork,
+  assertIdle,
+  assertNoMoreDescriptors,
+  countDescriptors,
+  processesOf,
+  untilRunning,
+} from '../support/idle.ts';
 import { makeRepository } from '../support/repository.ts';
 import { launchServer } from '../support/server.ts';
 
@@ -15,8 +22,9 @@ const STEPS = 10_000;
 
 const repository = makeRepository({ after }, { slow: { config: { queue: { max_rows: 64 } } } });
 const server = launchServer({ after }, { repository: repository.dir });
+const two = launchServer({ after }, { repository: repository.dir, args: ['--device', 'cpu', '--device', 'cpu'] });
 
-before(() => server.ready());
+before(() => Promise.all([server.ready(), two.ready()]));
 
 const slow = (steps: number, timeoutUs?: number) =>
   jsonBody(
@@ -69,4 +77,32 @@ test('while a device stands still, health, metrics, status and refusals go on, a
   }
   await assertIdle(server);
   await assertNoMoreDescriptors(server, descriptors);
+});
+
+test('the other device serves while one stands still, and takes over what that one has in hand', async () => {
+  await assertAllAtWork(two);
+  const descriptors = await countDescriptors(two);
+  const first = infer(two.url, 'slow', slow(STEPS));
+  await untilRunning(two, 'slow');
+  // Whichever of them runs it.
+  const [stopped] = await Promise.all(
+    ['cpu', 'cpu#2'].map(async (device) =>
+      (await two.metric('batchport_instances', { device, state: 'running' })) > 0 ? device : undefined,
+    ),
+  ).then((devices) => devices.filter((device) => device !== undefined));
+  const { pid } = processesOf(await two.status()).find(({ device }) => device === stopped)!;
+  process.kill(pid, 'SIGSTOP');
+  const others = await Promise.all(Array.from({ length: 10 }, (_, n) => infer(two.url, 'slow', slow(n + 1))));
+  for (const [n, answer] of others.entries()) {
+    assert.equal(answer.status, 200, answer.body.toString());
+    assert.deepEqual((json(answer).outputs as { data: number[] }[])[0]!.data, [n + 1]);
+  }
+  const answer = await first;
+  assert.equal(answer.status, 200, answer.body.toString());
+  assert.deepEqual((json(answer).outputs as { data: number[] }[])[0]!.data, [STEPS]);
+  goOn(pid);
+  await assertAllAtWork(two, 60_000);
+  assert.equal((await infer(two.url, 'slow', slow(3))).status, 200);
+  await assertIdle(two);
+  await assertNoMoreDescriptors(two, descriptors);
 });

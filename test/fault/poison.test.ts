@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Client, InferenceError } from '../../src/client/client.ts';
+import { assertAllAtWork, assertIdle } from '../support/idle.ts';
 import { makeRepository } from '../support/repository.ts';
 import { launchServer } from '../support/server.ts';
 
@@ -56,4 +57,6 @@ test('one poison request in a batch of 16: 15 answers, one error, at most 6 deat
   const restarts = Number(device?.restarts);
   assert.ok(restarts >= 3 && restarts <= DEATHS_MAX, `${restarts} deaths`);
   assert.equal(await divide(30, 10), 3, 'the server goes on');
+  await assertAllAtWork(server);
+  await assertIdle(server);
 });

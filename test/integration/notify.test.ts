@@ -39,6 +39,7 @@ function environmentOf(pid: number): string[] {
   return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0');
 }
 
+// Story: the unit was killed while a large model loaded, or counted as started long before it served (systemd-notify, 80).
 test('ready is told only when every model is, the stop at once, and no child can speak in the server’s name', async (t) => {
   const { dir } = makeRepository(t, ['simple', 'slow']);
   const other = await startServer(t, { repository: dir });
