@@ -181,3 +181,19 @@ test('interleaved rounds begin with either side in turn', async () => {
   assert.equal(order.join(''), 'abbaab');
   assert.deepEqual([ones.length, others.length], [3, 3]);
 });
+
+test('faults cost no request, in their small size too', async (t) => {
+  const { results } = await quick(t, 'faults');
+  const missed = results.filter(({ met }) => met === false).map(({ name, median }) => `${name}: ${median}`);
+  assert.deepEqual(missed, []);
+  for (const name of ['device-killed', 'ingress-killed']) {
+    for (const metric of ['requests', 'deaths']) {
+      assert(results.find((one) => one.name === `${name}.${metric}`)!.median > 0, `${name}.${metric}`);
+    }
+  }
+  const scenarios = ['device-stopped', 'device-lost', 'restart-storm', 'poison', 'supervisor-killed'];
+  assert.deepEqual(
+    scenarios.filter((name) => !results.some((one) => one.name.startsWith(`${name}.`))),
+    process.arch === 'x64' ? [] : ['poison'],
+  );
+});

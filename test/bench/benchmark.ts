@@ -37,6 +37,8 @@ export interface Measurement {
 export interface Benchmark {
   readonly name: string;
   readonly about: string;
+  /** It takes long, and is not about speed: run only when it is asked for. */
+  readonly onlyByName?: true;
   run(bench: Bench): Promise<readonly Measurement[]>;
 }
 

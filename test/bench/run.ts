@@ -1,8 +1,9 @@
 /**
  * `npm run bench`: runs the benchmarks and says which targets are met.
  *
- *     npm run bench                             all of them, about four minutes
+ *     npm run bench                             all but the faults, about four minutes
  *     npm run bench -- http-binary start        some
+ *     npm run bench -- faults                   what faults cost, once, whatever the number of rounds
  *     npm run bench -- --help                   which there are, and the options
  *
  * A target that is not met is a result, not a failure. Exit code: 0 all ran, 1 one broke, 2 wrong arguments.
@@ -11,6 +12,7 @@ import fs from 'node:fs';
 import { parseArgs } from 'node:util';
 import { type Benchmark, CleanUps, type Measurement, type Size } from './benchmark.ts';
 import { COMPUTE_BOUND } from './compute-bound.ts';
+import { FAULTS } from './faults.ts';
 import { HTTP_BINARY } from './http-binary.ts';
 import { HTTP_JSON } from './http-json.ts';
 import { IDLE_MEMORY } from './idle-memory.ts';
@@ -29,6 +31,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   IDLE_MEMORY,
   START,
   QUEUE_COST,
+  FAULTS,
 ];
 
 const FULL: Size = { quick: false, rounds: 5, roundS: 3, warmUpS: 2 };
@@ -81,7 +84,9 @@ function readOptions(): Options | undefined {
   if (unknown.length > 0) {
     throw new Error(`no benchmark ${unknown.join(', ')}; there are ${BENCHMARKS.map(({ name }) => name).join(', ')}`);
   }
-  const chosen = BENCHMARKS.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
+  const chosen = BENCHMARKS.filter(({ name, onlyByName }) =>
+    positionals.length === 0 ? onlyByName !== true : positionals.includes(name),
+  );
   return { benchmarks: chosen, size: { ...size, rounds }, load, json: values.json };
 }
 

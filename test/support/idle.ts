@@ -18,6 +18,7 @@ export interface ModelStatus {
   readonly queue: null | {
     readonly rows_queued: number;
     readonly rows_running: number;
+    readonly committed_bytes: number;
     readonly used_bytes: number;
     readonly slabs: Readonly<Record<string, number>>;
   };
@@ -107,24 +108,37 @@ export function assertAllAtWork(server: TestServer, limitMs = LIMIT_MS): Promise
   }, limitMs);
 }
 
-/** Number of open descriptors of each process, by its role and place, so that a restarted process is compared with the one before it. */
-export type Descriptors = ReadonlyMap<string, number>;
+/** What the open descriptors of each process point at, by its role and place, so that a restarted process is compared with the one before it. */
+export type Descriptors = ReadonlyMap<string, readonly string[]>;
 
 export async function countDescriptors(server: TestServer): Promise<Descriptors> {
-  const counts = new Map<string, number>();
+  const files = new Map<string, string[]>();
   for (const { role, pid, device, slot } of processesOf(await server.status())) {
-    counts.set(`${role} ${device ?? slot ?? ''}`, openFiles(pid).length);
+    // Without the numbers that tell one pipe from another.
+    const kinds = openFiles(pid).map((file) => file.replace(/\[\d+\]$/, ''));
+    files.set(`${role} ${device ?? slot ?? ''}`, kinds);
   }
-  return counts;
+  return files;
 }
 
 /** Waits until no process has more descriptors than before. */
 export function assertNoMoreDescriptors(server: TestServer, before: Descriptors): Promise<void> {
   return eventually(async () => {
-    const more = [...(await countDescriptors(server))].filter(([place, count]) => count > (before.get(place) ?? 0));
-    return more.length === 0
-      ? undefined
-      : `more descriptors than ${JSON.stringify([...before])}: ${JSON.stringify(more)}`;
+    const more = [...(await countDescriptors(server))].flatMap(([place, files]) => {
+      const known = before.get(place) ?? [];
+      return files.length > known.length ? [`${place}: ${added(known, files).join(', ')}`] : [];
+    });
+    return more.length === 0 ? undefined : `more descriptors than before: ${more.join('; ')}`;
+  });
+}
+
+/** Items that are more often in one list than in the other. */
+function added(before: readonly string[], after: readonly string[]): string[] {
+  const known = [...before];
+  return after.filter((item) => {
+    const at = known.indexOf(item);
+    if (at >= 0) known.splice(at, 1);
+    return at < 0;
   });
 }
 

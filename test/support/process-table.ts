@@ -27,6 +27,19 @@ export function processEntry(pid: number): ProcessEntry | undefined {
   return { pid, parent: Number(fields[1]), startTicks: Number(fields[19]) };
 }
 
+/** Ids of dead children of a process that it has not reaped. */
+export function zombiesOf(parent: number): number[] {
+  return fs
+    .readdirSync('/proc')
+    .filter((entry) => /^\d+$/.test(entry))
+    .filter((pid) => {
+      const stat = readProc(`/proc/${pid}/stat`);
+      const [state, ppid] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      return state === 'Z' && Number(ppid) === parent;
+    })
+    .map(Number);
+}
+
 /** Whether this very process still lives. */
 export function isAlive(entry: ProcessEntry): boolean {
   return processEntry(entry.pid)?.startTicks === entry.startTicks;
@@ -62,6 +75,18 @@ export function openFiles(pid: number): string[] {
     } catch {
       return 'closed meanwhile';
     }
+  });
+}
+
+/** Ports at the other ends of a process's TCP connections over IPv4. */
+export function peerPorts(pid: number): number[] {
+  const inodes = new Set(openFiles(pid).map((file) => /^socket:\[(\d+)\]$/.exec(file)?.[1]));
+  const [, ...lines] = readProc(`/proc/${pid}/net/tcp`).trim().split('\n');
+  return lines.flatMap((line) => {
+    // Number, local and remote address as hexadecimal ADDRESS:PORT, …; the tenth field is the inode. A listening socket has no peer.
+    const fields = line.trim().split(/\s+/);
+    const port = Number.parseInt(fields[2]!.split(':')[1]!, 16);
+    return port > 0 && inodes.has(fields[9]) ? [port] : [];
   });
 }
 

@@ -77,6 +77,16 @@ export class RawConnection {
     return this.failure;
   }
 
+  /** Our end's port. */
+  get localPort(): number {
+    return this.socket.localPort ?? 0;
+  }
+
+  /** Bytes that have come and that no answer took. */
+  get pendingBytes(): number {
+    return this.length;
+  }
+
   /** Sends bytes as they are; a string as latin1, so that any byte can be written. Resolves when the kernel has taken them. */
   write(bytes: string | Uint8Array): Promise<void> {
     const data = typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes;

@@ -35,6 +35,8 @@ export interface ServerOptions {
   readonly startLimitMs?: number;
   /** Program to run in the place of bin/serve. */
   readonly program?: string;
+  /** Told every line of the log, also of those that are not kept. */
+  readonly onLog?: (line: LogLine) => void;
 }
 
 /** One line of the log: parsed when it is JSON, otherwise `{ text }`. */
@@ -85,6 +87,7 @@ export class TestServer {
   readonly output: string[] = [];
   private readonly child: ChildProcess;
   private readonly mark: string;
+  private readonly onLog: ((line: LogLine) => void) | undefined;
   private readonly condition = new Condition();
   /** Every process seen as a descendant, in case one drops the mark from its environment. */
   private readonly seen = new Map<number, ProcessEntry>();
@@ -94,6 +97,7 @@ export class TestServer {
 
   constructor(options: ServerOptions) {
     this.mark = randomUUID();
+    this.onLog = options.onLog;
     const args = ['run', '--host', '127.0.0.1', '--http-port', '0', '--metrics-port', '0'];
     if (options.repository !== undefined) args.push('--model-repository', options.repository);
     // A test's own process tells its children so; the server is not one of them.
@@ -179,6 +183,11 @@ export class TestServer {
     return this.get('/metrics').then((response) => response.text());
   }
 
+  /** Fails unless `GET /healthz` says that the supervisor lives. */
+  async assertLive(): Promise<void> {
+    await this.get('/healthz');
+  }
+
   /** Sum of a metric's samples whose labels include the given ones; 0 when there is none. */
   async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number> {
     let sum = 0;
@@ -261,7 +270,9 @@ export class TestServer {
 
   private keepLog(text: string): void {
     if (this.logs.length >= LOG_LINES_MAX) this.logs.shift();
-    this.logs.push(parseLog(text));
+    const line = parseLog(text);
+    this.logs.push(line);
+    this.onLog?.(line);
     this.condition.notify();
   }
 

@@ -1,0 +1,111 @@
+/**
+ * The rules that a soak holds its server to, with what was seen. Pure.
+ */
+import { type Growth, growth } from './growth.ts';
+import type { Sample } from './samples.ts';
+import type { Tally } from './tally.ts';
+
+export interface Check {
+  readonly name: string;
+  readonly value: string;
+  /** Empty where a value is only stated. */
+  readonly rule: string;
+  /** Undefined where nothing is judged. */
+  readonly ok: boolean | undefined;
+}
+
+const MIB = 2 ** 20;
+/** Memory may grow by this much over the time that is judged: what the heaps of a small process move by. */
+const GROWTH_MAX = 0.1;
+const GROWTH_MIN_BYTES = 24 * MIB;
+/** Below this the slope says nothing: heaps and arenas are still reaching their size. */
+const JUDGED_MIN_S = 60;
+/** Largest process of a role in the second half of the storm, beside that of the first. */
+const LEVEL_MAX = 1.25;
+
+export function stated(name: string, value: string | number): Check {
+  return { name, value: String(value), rule: '', ok: undefined };
+}
+
+/** A count that has to be zero. */
+export function none(name: string, count: number): Check {
+  return { name, value: String(count), rule: '0', ok: count === 0 };
+}
+
+export function requestChecks(tally: Tally): Check[] {
+  const { sent, answered, lost, wrong, faultCount } = tally;
+  return [
+    stated('requests', sent),
+    { name: 'answered with their own rows', value: String(answered), rule: 'all', ok: answered === sent },
+    none('lost', lost),
+    none('wrong or answered twice', wrong),
+    none('tries that failed without an excuse', faultCount - lost - wrong),
+    ...[...tally.failedTries].sort().map(([reason, count]) => stated(`tries that failed with ${reason}`, count)),
+    stated('median of the answers', `${Math.round(tally.latencyMs(0.5))} ms`),
+    stated('99 of 100 answers within', `${Math.round(tally.latencyMs(0.99))} ms`),
+    stated('slowest answer', tally.slowest),
+  ];
+}
+
+/** @param from start of the time in which no process dies, seconds. */
+export function memoryChecks(samples: readonly Sample[], from: number): Check[] {
+  const calm = samples.filter(({ atS }) => atS >= from);
+  const end = calm.at(-1)?.atS ?? from;
+  // The first third is left out: new processes grow into their size.
+  const judged = calm.filter(({ atS }) => atS >= from + (end - from) / 3);
+  const places = [...new Set(judged.map(({ role, place, pid }) => `${role} ${place} (${pid})`))];
+  return [
+    ...places.map((name) => {
+      const own = judged.filter(({ role, place, pid }) => name === `${role} ${place} (${pid})`);
+      return grown(
+        `memory of ${name.replace(/ +\(\d+\)$/, '')}`,
+        growth(own.map(({ atS, rssBytes }) => ({ atS, value: rssBytes }))),
+      );
+    }),
+    ...levelChecks(samples.filter(({ atS }) => atS < from)),
+  ];
+}
+
+function grown(name: string, { by, level, forS, samples }: Growth): Check {
+  const limit = Math.max(GROWTH_MIN_BYTES, GROWTH_MAX * level);
+  const rule = `by ≤ ${mib(limit)} in ${Math.round(forS)} s`;
+  const value = `${mib(level)}, ${by < 0 ? '−' : '+'}${mib(Math.abs(by))} (${samples} samples)`;
+  return forS < JUDGED_MIN_S ? stated(name, value) : { name, value, rule, ok: by <= limit };
+}
+
+/** Processes come and go; the largest of each role must not become larger. */
+function levelChecks(storm: readonly Sample[]): Check[] {
+  const half = ((storm[0]?.atS ?? 0) + (storm.at(-1)?.atS ?? 0)) / 2;
+  return [...new Set(storm.map(({ role }) => role))].map((role) => {
+    const largest = (second: boolean) =>
+      storm
+        .filter((sample) => sample.role === role && sample.atS >= half === second)
+        .reduce((most, { rssBytes }) => Math.max(most, rssBytes), 0);
+    const [before, after] = [largest(false), largest(true)];
+    const value = `${mib(before)}, then ${mib(after)}`;
+    const name = `largest ${role} while processes died`;
+    if (half < JUDGED_MIN_S) return stated(name, value);
+    const limit = Math.max(before * LEVEL_MAX, before + GROWTH_MIN_BYTES);
+    return { name, value, rule: `≤ ${mib(limit)}`, ok: after <= limit };
+  });
+}
+
+function mib(bytes: number): string {
+  return `${(bytes / MIB).toFixed(1)} MiB`;
+}
+
+/** For people: one line per check. */
+export function table(checks: readonly Check[]): string {
+  const cells = checks.map(({ name, value, rule, ok }) => [
+    ok === undefined ? '' : ok ? 'ok' : 'VIOLATED',
+    name,
+    value,
+    rule === '' ? '' : `rule: ${rule}`,
+  ]);
+  const widths = [0, 1, 2].map((column) => Math.max(...cells.map((row) => row[column]!.length)));
+  return cells
+    .map(([ok, name, value, rule]) =>
+      `${ok!.padEnd(widths[0]!)}  ${name!.padEnd(widths[1]!)}  ${value!.padEnd(widths[2]!)}  ${rule}`.trimEnd(),
+    )
+    .join('\n');
+}

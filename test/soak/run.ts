@@ -1,0 +1,84 @@
+/**
+ * `npm run soak`: random faults against a real server under load.
+ *
+ *     node dist/test/soak/run.js                 ten minutes, a seed from the clock
+ *       --minutes N     for how long (0.25 or more)
+ *       --seed N        the same faults in the same order
+ *       --log FILE      writes the server's log there
+ *
+ * Exit code: 0 everything held, 1 something did not, 2 wrong arguments.
+ */
+import fs from 'node:fs';
+import os from 'node:os';
+import { parseArgs } from 'node:util';
+import { CleanUps } from '../bench/benchmark.ts';
+import { thisMachine } from '../bench/machine.ts';
+import { table } from './judgement.ts';
+import { soak } from './soak.ts';
+
+const MINUTES_MIN = 0.25;
+const MINUTES_MAX = 7 * 24 * 60;
+
+interface Options {
+  readonly minutes: number;
+  readonly seed: number;
+  readonly logFile: string | undefined;
+}
+
+/** @throws Error for arguments that make no sense. */
+function readOptions(): Options {
+  const { values } = parseArgs({
+    options: { minutes: { type: 'string', default: '10' }, seed: { type: 'string' }, log: { type: 'string' } },
+  });
+  const minutes = Number(values.minutes);
+  if (!(minutes >= MINUTES_MIN && minutes <= MINUTES_MAX)) {
+    throw new Error(`--minutes must be a number from ${MINUTES_MIN} to ${MINUTES_MAX}, not ${values.minutes}`);
+  }
+  const seed = values.seed === undefined ? Date.now() >>> 0 : Number(values.seed);
+  if (!(Number.isInteger(seed) && seed >= 0 && seed < 2 ** 32)) {
+    throw new Error(`--seed must be a whole number below 2^32, not ${values.seed}`);
+  }
+  return { minutes, seed, logFile: values.log };
+}
+
+async function main({ minutes, seed, logFile }: Options): Promise<void> {
+  const cleanUp = new CleanUps();
+  const file = logFile === undefined ? undefined : fs.createWriteStream(logFile);
+  const { commit, node, cores, loadAverage } = thisMachine();
+  console.log(`soak of ${minutes} min; repeat with --seed ${seed}`);
+  console.log(`commit ${commit} · Node ${node} · ${cores} cores · load average at start ${loadAverage}`);
+  try {
+    const { checks, faults } = await soak(cleanUp, {
+      seconds: minutes * 60,
+      seed,
+      log: console.log,
+      onServerLog: (line) => file?.write(`${JSON.stringify(line)}\n`),
+    });
+    console.log(`\n${table(checks)}`);
+    for (const fault of faults) console.log(fault);
+    const held = checks.every(({ ok }) => ok !== false);
+    console.log(
+      `\n${held ? 'everything held' : 'VIOLATED'} · seed ${seed} · load average at end ${os.loadavg()[0]!.toFixed(2)}`,
+    );
+    if (!held) process.exitCode = 1;
+  } finally {
+    await cleanUp.run();
+    file?.end();
+  }
+}
+
+let options: Options | undefined;
+try {
+  options = readOptions();
+} catch (error) {
+  console.error((error as Error).message);
+  process.exitCode = 2;
+}
+if (options !== undefined) {
+  try {
+    await main(options);
+  } catch (error) {
+    console.error(error);
+    process.exitCode = 1;
+  }
+}
