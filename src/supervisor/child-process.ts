@@ -182,7 +182,8 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
   watch<Run extends RunSeen>(nowMs: number, lookAtState: boolean, runs: readonly Run[]): readonly Run[] {
     const pid = this.#child?.pid;
     if (pid === undefined || !mayWork(this.#life.state)) return [];
-    if (lookAtState) this.#isStopped = processState(pid) === 'T';
+    // While it is stopped, every time: it must not be killed for the time between two looks.
+    if (lookAtState || this.#isStopped) this.#isStopped = processState(pid) === 'T';
     const starting = this.#life.sound === 'spawning';
     const { state, verdict, cancel } = look(this.#vigil, {
       nowMs,
