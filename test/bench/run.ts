@@ -40,7 +40,7 @@ const ROUNDS_MAX = 1000;
 
 const HELP = `usage: npm run bench -- [options] [BENCHMARK…]
 
-Runs all benchmarks, which takes about four minutes, or those named.
+Runs all benchmarks but the faults, which takes about four minutes, or those named. The faults take two and a half.
 
   --quick        the smallest size, which shows only that they work
   --rounds N     rounds of each, whose median counts; by default ${FULL.rounds}

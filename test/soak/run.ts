@@ -1,12 +1,9 @@
 /**
  * `npm run soak`: random faults against a real server under load.
  *
- *     node dist/test/soak/run.js                 ten minutes, a seed from the clock
- *       --minutes N     for how long (0.25 or more)
- *       --seed N        the same faults in the same order
- *       --log FILE      writes the server's log there
- *
- * Exit code: 0 everything held, 1 something did not, 2 wrong arguments.
+ *     npm run soak                                      ten minutes, a seed from the clock
+ *     npm run soak -- --minutes 60 --seed 7
+ *     npm run soak -- --help
  */
 import fs from 'node:fs';
 import os from 'node:os';
@@ -19,17 +16,35 @@ import { soak } from './soak.ts';
 const MINUTES_MIN = 0.25;
 const MINUTES_MAX = 7 * 24 * 60;
 
+const HELP = `usage: npm run soak -- [options]
+
+Puts a real server under a steady mixed load while processes are killed and stopped and clients misbehave, at random, and judges what clients, memory,
+descriptors, queues and the log tell of it.
+
+  --minutes N    for how long, from ${MINUTES_MIN}; by default 10
+  --seed N       the same requests and the same faults in the same order; the instants at which processes are hit differ
+  --log FILE     write the server's log to a file
+  --help         this text
+
+Exit code: 0 everything held, 1 something did not, 2 wrong arguments.`;
+
 interface Options {
   readonly minutes: number;
   readonly seed: number;
   readonly logFile: string | undefined;
 }
 
-/** @throws Error for arguments that make no sense. */
-function readOptions(): Options {
+/** Undefined when help was asked for. @throws Error for arguments that make no sense. */
+function readOptions(): Options | undefined {
   const { values } = parseArgs({
-    options: { minutes: { type: 'string', default: '10' }, seed: { type: 'string' }, log: { type: 'string' } },
+    options: {
+      minutes: { type: 'string', default: '10' },
+      seed: { type: 'string' },
+      log: { type: 'string' },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
   });
+  if (values.help) return undefined;
   const minutes = Number(values.minutes);
   if (!(minutes >= MINUTES_MIN && minutes <= MINUTES_MAX)) {
     throw new Error(`--minutes must be a number from ${MINUTES_MIN} to ${MINUTES_MAX}, not ${values.minutes}`);
@@ -70,6 +85,7 @@ async function main({ minutes, seed, logFile }: Options): Promise<void> {
 let options: Options | undefined;
 try {
   options = readOptions();
+  if (options === undefined) console.log(HELP);
 } catch (error) {
   console.error((error as Error).message);
   process.exitCode = 2;
