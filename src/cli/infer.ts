@@ -5,16 +5,16 @@
  */
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { ConnectionError, InferenceError } from '../client/errors.ts';
 import { EXIT, ExitError } from '../config/exit-codes.ts';
 import { nearestName } from '../config/nearest.ts';
-import { isDatatype } from '../tensor/datatype.ts';
 import { writeNpy } from '../tensor/npy.ts';
 import { formatShape } from '../tensor/shape.ts';
+import { explained, refusingUrl, specsOf } from './client-call.ts';
 import { allTexts, type Command, lastText, valueOption } from './command.ts';
 import { jsonText, lengthOf } from './element-text.ts';
+import { wholeNumber } from './number-option.ts';
 import { serverUrl } from './server-url.ts';
-import { type InputSpec, readInputs } from './tensor-input.ts';
+import { readInputs } from './tensor-input.ts';
 import { formatOutput, type OutputTensor, TOP_MAX } from './tensor-print.ts';
 import { printable, type Terminal } from './terminal.ts';
 
@@ -55,7 +55,7 @@ export const inferCommand: Command = {
     // Imported here so that the other commands start without an HTTP client.
     const { Client } = await import('../client/client.ts');
     // A person repeats the command; waiting for a server that may come would look like a hang.
-    const client = connect(() => new Client(url, { retry: false }));
+    const client = refusingUrl(() => new Client(url, { retry: false }));
     try {
       const limits = timeoutMs === undefined ? {} : { timeoutMs };
       const which = version === undefined ? {} : { version };
@@ -86,15 +86,6 @@ export const inferCommand: Command = {
     }
   },
 };
-
-function specsOf(inputs: readonly { name: string; datatype: string; shape: readonly number[] }[]): InputSpec[] {
-  return inputs.map(({ name, datatype, shape }) => {
-    if (!isDatatype(datatype)) {
-      throw new ExitError('FAILURE', `input "${name}" has the datatype ${datatype}, which this client does not know`);
-    }
-    return { name, datatype, shape };
-  });
-}
 
 /** File by output; NAME= may be missing where the model has one output. */
 function outputFiles(args: readonly string[], names: readonly string[]): Map<string, string> {
@@ -173,38 +164,4 @@ function warnOfLabels(labels: readonly string[], outputs: readonly OutputTensor[
     if (classes === labels.length || classes === undefined) continue;
     terminal.err(`warning: ${labels.length} labels for the ${classes} classes of ${printable(name)}\n`);
   }
-}
-
-function wholeNumber(text: string | undefined, option: string, max: number): number | undefined {
-  if (text === undefined) return undefined;
-  const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
-  if (value < 1 || value > max) {
-    throw new ExitError('USAGE', `${option}: ${JSON.stringify(text)} is not a whole number from 1 to ${max}`);
-  }
-  return value;
-}
-
-function connect<T>(create: () => T): T {
-  try {
-    return create();
-  } catch (error) {
-    if (error instanceof TypeError) throw new ExitError('USAGE', `--url: ${error.message}`, { cause: error });
-    throw error;
-  }
-}
-
-/** The client's errors with the exit code and the advice that fit them. */
-function explained(error: unknown, url: string): unknown {
-  if (error instanceof InferenceError) {
-    const unavailable = error.status === 503 || error.status === 429;
-    const message = `the server answered ${error.status} ${error.code}: ${printable(error.message)}`;
-    const hint = error.code === 'NOT_FOUND' ? '--url takes the address of the HTTP port, without a path' : undefined;
-    return new ExitError(unavailable ? 'UNAVAILABLE' : 'REFUSED', message, { hint, cause: error });
-  }
-  if (error instanceof ConnectionError) {
-    const hint =
-      error.code === 'CONNECT_FAILED' ? 'is the server running? give --url, if it listens elsewhere' : undefined;
-    return new ExitError('UNAVAILABLE', `no answer from ${url}: ${printable(error.message)}`, { hint, cause: error });
-  }
-  return error;
 }

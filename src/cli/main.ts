@@ -9,6 +9,7 @@ import { EXIT, ExitError } from '../config/exit-codes.ts';
 import { LOG_LEVELS } from '../config/settings.ts';
 import { PACKAGE_VERSION } from '../config/version.ts';
 import { checkArguments } from './arguments.ts';
+import { benchCommand } from './bench.ts';
 import { checkConfigCommand } from './check-config.ts';
 import { type Command, type CommandArguments, optionsOf } from './command.ts';
 import { COMPLETION_REQUEST, completionCommand, completionRequest } from './completion.ts';
@@ -23,6 +24,7 @@ const HELP_WIDTH_MAX = 110;
 
 const otherCommands = [
   inferCommand,
+  benchCommand,
   inspectCommand,
   statusCommand,
   checkConfigCommand,

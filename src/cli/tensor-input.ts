@@ -45,18 +45,32 @@ export type InputTensor = {
  * @throws ExitError USAGE naming the argument and what is wrong with it
  */
 export function readInputs(args: readonly string[], specs: readonly InputSpec[], cwd: string): InputTensor[] {
-  const values = new Map<InputSpec, string>();
-  for (const arg of args) {
-    const { spec, value } = splitInput(arg, specs, cwd);
-    if (values.has(spec)) throw usage(`input "${spec.name}" is given twice`);
-    values.set(spec, value);
-  }
+  const values = valuesOf(args, specs, cwd);
   const missing = specs.filter((spec) => !values.has(spec));
   if (missing.length > 0) {
     const names = missing.map(({ name, datatype, shape }) => `${name} (${datatype} ${formatShape(shape)})`).join(', ');
     throw usage(`the model also needs ${names}`, '--input NAME=FILE.npy, NAME=FILE.json or NAME=JSON for each of them');
   }
   return specs.map((spec) => readInput(values.get(spec)!, spec, cwd));
+}
+
+/** The same for a caller that makes up the inputs that are not given; by spec. */
+export function readGivenInputs(
+  args: readonly string[],
+  specs: readonly InputSpec[],
+  cwd: string,
+): Map<InputSpec, InputTensor> {
+  return new Map([...valuesOf(args, specs, cwd)].map(([spec, value]) => [spec, readInput(value, spec, cwd)]));
+}
+
+function valuesOf(args: readonly string[], specs: readonly InputSpec[], cwd: string): Map<InputSpec, string> {
+  const values = new Map<InputSpec, string>();
+  for (const arg of args) {
+    const { spec, value } = splitInput(arg, specs, cwd);
+    if (values.has(spec)) throw usage(`input "${spec.name}" is given twice`);
+    values.set(spec, value);
+  }
+  return values;
 }
 
 /** Names may hold "=" themselves, so the model's own names are tried first, the longest first. */

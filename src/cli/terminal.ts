@@ -13,6 +13,8 @@ export interface Terminal {
   readonly cwd: string;
   /** Width to fit output to; undefined when it is not a terminal and nothing is to be cut. */
   readonly columns: number | undefined;
+  /** Width of the terminal that `err` goes to; undefined when it is none, and nothing is to be written over. */
+  readonly errColumns: number | undefined;
   /** Absolute path of the program as it was called. */
   readonly programPath: string;
 }
@@ -25,6 +27,7 @@ export function processTerminal(programPath: string): Terminal {
     env: process.env,
     cwd: process.cwd(),
     columns: process.stdout.isTTY ? process.stdout.columns : undefined,
+    errColumns: process.stderr.isTTY ? process.stderr.columns : undefined,
     programPath,
   };
 }

@@ -46,6 +46,10 @@ export const EXIT = {
     code: 9,
     meaning: 'run: the drain timeout passed and requests in flight were cut off.',
   },
+  OBJECTIVE: {
+    code: 10,
+    meaning: 'bench: a condition given with --fail-if is met.',
+  },
 } as const satisfies Record<string, ExitKind>;
 
 export type ExitName = keyof typeof EXIT;

@@ -1,8 +1,9 @@
 /**
  * Made-up rows for the batchability probe: modest values that most models accept, different from row to row, always the same.
  *
- * Pseudo-random numbers: mulberry32, seeded by input and row.
+ * Pseudo-random numbers, seeded by input and row.
  */
+import { seededRandom } from '../scheduler/random.ts';
 import type { Datatype } from '../tensor/datatype.ts';
 import { bfloat16Bits, float16Bits } from '../tensor/float16.ts';
 
@@ -26,7 +27,7 @@ export function fillProbeRow(
   elements: number,
   target: Uint8Array,
 ): Uint8Array[] {
-  const random = mulberry32(input * 1000 + row + 1);
+  const random = seededRandom(input * 1000 + row + 1);
   // Inputs differ in it too, so that a difference or a quotient of two changes from row to row.
   const first = (input + row) % 2;
   const base = mode === 'from one' ? 1 : 0;
@@ -72,15 +73,4 @@ export function fillProbeRow(
       return [];
     }
   }
-}
-
-/** Numbers in [0, 1). */
-function mulberry32(seed: number): () => number {
-  let state = seed | 0;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
-  };
 }

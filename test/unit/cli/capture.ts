@@ -23,6 +23,7 @@ export async function capture(
     env: world.env ?? {},
     cwd: world.cwd ?? process.cwd(),
     columns: undefined,
+    errColumns: undefined,
     programPath: '/opt/batchport/bin/serve',
   });
   return { exitCode, out, err };

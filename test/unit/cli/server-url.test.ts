@@ -19,6 +19,7 @@ function find(given?: string, env: Record<string, string> = {}, endpoint: Endpoi
     env: { BATCHPORT_RUNTIME_DIR: runtimeDir, ...env },
     cwd: '/',
     columns: undefined,
+    errColumns: undefined,
     programPath: '/bin/serve',
   });
 }
