@@ -1,5 +1,5 @@
 /**
- * What is checked before the first child is started: devices, models, memory for the queues, addresses. Everything wrong is told at once, and nothing has
+ * What is checked before the first child is started: devices, models, memory for the queues, open files, addresses. Everything wrong is told at once, and nothing has
  * been started then.
  */
 import { BatchportError } from '../config/errors.ts';
@@ -13,8 +13,11 @@ import { type Device, parseDeviceName } from '../runtime/device-name.ts';
 import { SystemError } from '../system/errno.ts';
 import { availableMemory } from '../system/host-memory.ts';
 import { type Listener, openListener } from '../system/listener.ts';
+import { openFilesMax } from '../system/open-files.ts';
 
 const BACKLOG = 1024;
+/** Descriptors for the code that is loaded, for pipes and channels, and for a hundred clients. */
+const OPEN_FILES_MIN = 256;
 
 /** Why an address cannot be had, in words; others are told as the kernel tells them. */
 const LISTEN_FAULTS = new Map([
@@ -112,6 +115,19 @@ export function requireQueueMemory(models: readonly RepositoryModel[]): void {
     `The queues of the models may take ${formatSizeBytes(neededBytes)} of shared memory, but only ${formatSizeBytes(Math.floor(availableBytes))} are available (${source}).`,
     { hint: 'Lower queue.max_bytes in the config.json of the models, or serve fewer of them.' },
   );
+}
+
+/**
+ * Each process has its own files open, one for each model, and one for each client: a server that runs out of them answers nobody new, and starts no process again.
+ *
+ * @throws ExitError FAILURE with needed and allowed numbers.
+ */
+export function requireOpenFiles(models: readonly RepositoryModel[], allowed = openFilesMax()): void {
+  const needed = OPEN_FILES_MIN + models.reduce((sum, { versions }) => sum + versions.length, 0);
+  if (allowed >= needed) return;
+  throw new ExitError('FAILURE', `Each process may have ${allowed} files open, but at least ${needed} are needed.`, {
+    hint: 'Allow more, such as with ulimit -n 65536 before the start, or with LimitNOFILE= in the unit of a service.',
+  });
 }
 
 /** Opens both addresses; each that cannot be opened is named. @throws ExitError ADDRESS */

@@ -27,7 +27,7 @@ import { Loads } from './loads.ts';
 import { MemoryCache } from './memory-cache.ts';
 import { MemoryLedger } from './memory-ledger.ts';
 import { OomWatch } from './oom-watch.ts';
-import { openListeners, readDevices, readModels, requireQueueMemory } from './preparation.ts';
+import { openListeners, readDevices, readModels, requireOpenFiles, requireQueueMemory } from './preparation.ts';
 import { Readiness } from './readiness.ts';
 import { RuntimeFile } from './runtime-file.ts';
 import { ServedVersion } from './served-version.ts';
@@ -81,6 +81,7 @@ export class Supervisor {
     const devices = readDevices(settings.devices);
     const models = readModels(settings, devices, log);
     requireQueueMemory(models);
+    requireOpenFiles(models);
     const listeners = await openListeners(settings);
     const supervisor = new Supervisor(settings, log, devices, models, listeners);
     try {
