@@ -23,8 +23,8 @@ export const INGRESS_POLICY: LifePolicy = {
 /** Longest time without a sign that the event loop turns. */
 export const SILENT_MAX_MS = 10_000;
 
-/** How fast an ingress reads a body at the least, in one piece: for so long its loop may stand still beyond that. */
-const DECODED_BYTES_PER_MS = 8 * 1024;
+/** How fast an ingress checks and copies a body at the least, in one piece: for so long its loop may stand still beyond that. Large JSON is read elsewhere. */
+const DECODED_BYTES_PER_MS = 64 * 1024;
 
 export function ingressSilentMaxMs(maxBodyBytes: number): number {
   return SILENT_MAX_MS + maxBodyBytes / DECODED_BYTES_PER_MS;
