@@ -11,6 +11,7 @@ import type { LogLevel } from '../config/settings.ts';
 import { CHILD_EXIT } from '../protocol/child-exit.ts';
 import type { FromDevice, ModelKey, ToDevice } from '../protocol/control.ts';
 import { checkAvailable, parseDeviceName } from '../runtime/device-name.ts';
+import { startDevice } from '../runtime/device-start.ts';
 import { type KeyPoints, withMeasured } from '../scheduler/memory-fit.ts';
 import { setAffinity } from '../system/affinity.ts';
 import { openProcessFd } from '../system/memory.ts';
@@ -77,12 +78,13 @@ export class DeviceProcess {
     });
   }
 
-  /** Checks and pins the device. `workers` is the directory of the compiled entries. */
+  /** Checks, pins and starts the device. `workers` is the directory of the compiled entries. */
   static start(init: Init, workers: URL, send: (message: FromDevice) => void): DeviceProcess | undefined {
     try {
       const device = parseDeviceName(init.device);
       checkAvailable(device);
       if (device.cores !== undefined) setAffinity(device.cores);
+      startDevice(device);
     } catch (error) {
       send({ type: 'refused', message: (error as Error).message });
       return undefined;

@@ -2,7 +2,7 @@
  * Device names: `cpu`, `cpu:0-3` or `cpu:0,2` (a set of cores), `cuda:N`, `tensorrt:N`, `webgpu:N` (N is 0 where absent).
  *
  * A name is what it says or an error; nothing falls back to another device. Parsing is pure; `checkAvailable` looks at this
- * machine and only finds out what is certainly missing: whether a device works shows when it loads its first model.
+ * machine and only finds out what is certainly missing; `startDevice` finds out more, in the device's process.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';

@@ -12,13 +12,15 @@ import { after, describe, type TestContext, test } from 'node:test';
 import { type ExitError, exitCode } from '../../src/config/exit-codes.ts';
 import type { ServerSettings } from '../../src/config/settings.ts';
 import { resolveSettings } from '../../src/config/settings-resolve.ts';
+import { canLoadLibrary } from '../../src/runtime/library.ts';
 import { openListeners, readDevices } from '../../src/supervisor/preparation.ts';
 import { assertRefused, get, infer, json, jsonBody } from '../support/exchange.ts';
 import { unusedUrl } from '../support/http-server.ts';
 import { assertAllAtWork } from '../support/idle.ts';
 import { addressOf } from '../support/raw.ts';
 import { makeRepository, temporaryDirectory } from '../support/repository.ts';
-import { launchServer, PROJECT_DIR, startServer, type TestServer } from '../support/server.ts';
+import { launchServer, PROJECT_DIR, type ServerOptions, startServer, type TestServer } from '../support/server.ts';
+import { missingForWebGpu, SOFTWARE_DRIVER } from '../support/webgpu.ts';
 import { whyUnusable, wrapped } from '../support/wrapped.ts';
 
 const END_LIMIT_MS = 30_000;
@@ -28,8 +30,14 @@ const CPU_ONLY = { CUDA_VISIBLE_DEVICES: undefined, BATCHPORT_ONNXRUNTIME_DIR: u
 const repository = makeRepository({ after }, ['rows']);
 
 /** Starts a server that must not come up. Later flags win over those that the helper puts in front. */
-async function failedStart(t: TestContext, args: readonly string[], dir = repository.dir) {
-  const server = launchServer(t, { repository: dir, args, env: CPU_ONLY });
+async function failedStart(
+  t: TestContext,
+  args: readonly string[],
+  dir = repository.dir,
+  { env = {}, program }: Pick<ServerOptions, 'env' | 'program'> = {},
+) {
+  const options = program === undefined ? {} : { program };
+  const server = launchServer(t, { repository: dir, args, env: { ...CPU_ONLY, ...env }, ...options });
   const { code, signal } = await server.ended(END_LIMIT_MS);
   assert.equal(signal, null);
   assert.deepEqual(server.output, [], 'nothing may be said to be ready');
@@ -208,6 +216,36 @@ describe('devices', { concurrency: true }, () => {
     }
   });
 
+  // A driver's manifest is there, as on many machines without a GPU: nothing was noticed before the first model was loaded.
+  test('a WebGPU device that finds no adapter fails the start, naming it, the drivers there are and how to get another', async (t) => {
+    const manifest = path.join(temporaryDirectory(t, 'vulkan'), 'none.json');
+    const icd = { library_path: path.join(path.dirname(manifest), 'none.so'), api_version: '1.3.0' };
+    fs.writeFileSync(manifest, JSON.stringify({ file_format_version: '1.0.0', ICD: icd }));
+    const args = ['--device', 'cpu', '--device', 'webgpu'];
+    const { code, lines } = await failedStart(t, args, repository.dir, { env: { VK_DRIVER_FILES: manifest } });
+    assert.equal(code, exitCode('DEVICE'));
+    if (!canLoadLibrary('libvulkan.so.1')) {
+      assert.match(lines[0]!, /Device webgpu:0 is not available.*package libvulkan1/);
+      return;
+    }
+    assert(
+      lines[0]!.includes(
+        `Device webgpu:0 is not available. No Vulkan driver finds a GPU that can be used (${manifest})`,
+      ),
+    );
+    assert.match(lines[0]!, /VK_DRIVER_FILES.*ONNX Runtime says: Failed to get a WebGPU adapter/);
+  });
+
+  const noVulkan = missingForWebGpu();
+  test('a WebGPU device on a software driver starts, and serves', { skip: noVulkan ?? false }, async (t) => {
+    const env = { VK_DRIVER_FILES: SOFTWARE_DRIVER };
+    const server = await startServer(t, { repository: repository.dir, args: ['--device', 'webgpu'], env });
+    const answer = json(await infer(server.url, 'rows', ROWS)) as { outputs: [{ data: number[] }] };
+    assert.deepEqual(answer.outputs[0].data, [1, 2, 3, 4]);
+    const { parameters } = json(await get(server.url, '/v2/models/rows')) as { parameters: { devices: string } };
+    assert.equal(parameters.devices, 'webgpu:0');
+  });
+
   test('the device in effect is told in metadata, status and metrics, and no model is served by another one than it asks for', async (t) => {
     const models = makeRepository(t, { rows: {}, on_gpu: { fixture: 'rows', config: { devices: ['cuda:0'] } } });
     const server = await startServer(t, { repository: models.dir, args: ['--device', 'cpu:0', '--device', 'cpu:0'] });
@@ -229,6 +267,20 @@ describe('devices', { concurrency: true }, () => {
     const { reason } = await server.log(({ model }) => model === 'on_gpu');
     assert.match(String(reason), /asks for the device cuda:0.*--device cuda:0/);
   });
+});
+
+// Story: `ulimit -n 64` ended in a stack of node's own, from the loading of modules.
+test('too few open files fail the start with what to raise, whether the code can be loaded or not', async (t) => {
+  for (const [limit, message] of [
+    [64, /may not open enough files to load its own code.*ulimit -n/],
+    [200, /may have 200 files open, but at least 257 are needed/],
+  ] as const) {
+    const program = wrapped(t, ['sh', '-c', `ulimit -n ${limit} && exec "$@"`, 'sh']);
+    const { code, lines } = await failedStart(t, [], repository.dir, { program });
+    assert.equal(code, exitCode('FAILURE'));
+    assert.match(lines[0]!, message);
+    if (limit === 200) assert.match(lines[1]!, /ulimit -n 65536.*LimitNOFILE=/);
+  }
 });
 
 // Story: a queue larger than the container's /dev/shm died by SIGBUS at its first use (dev-shm-too-small, 22).
