@@ -132,13 +132,14 @@ export function mapShared(fd: number, byteLength: number): Mapping {
 }
 
 /**
- * Opens another process's descriptor for reading and writing, closed on exec. The two share the file but nothing of its
- * open description (offset, locks). The process must belong to the same user; no further privilege is needed.
+ * Opens another process's descriptor for reading and writing, closed on exec and non-blocking. The two share the file but
+ * nothing of its open description (offset, locks, O_NONBLOCK). The process must belong to the same user; no further
+ * privilege is needed.
  * @throws SystemError ENOENT (no such process or descriptor), EACCES
  */
 export function openProcessFd(pid: number, fd: number): number {
   return withSystemError(`open descriptor ${fd} of process ${pid}`, () =>
-    openSync(`/proc/${pid}/fd/${fd}`, constants.O_RDWR),
+    openSync(`/proc/${pid}/fd/${fd}`, constants.O_RDWR | constants.O_NONBLOCK),
   );
 }
 

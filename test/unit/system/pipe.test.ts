@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { closeSync, readSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { test } from 'node:test';
+import { openProcessFd } from '../../../src/system/memory.ts';
 import { createPipe, writeByte } from '../../../src/system/pipe.ts';
 
 test('a ring is read as one byte', () => {
@@ -30,6 +31,13 @@ test('a full pipe counts as rung and blocks nobody', () => {
   assert.equal(readSync(readFd, new Uint8Array(100_000)), 65_536);
   closeSync(readFd);
   closeSync(writeFd);
+});
+
+test('a full pipe blocks nobody who opened it from another process', () => {
+  const { readFd, writeFd } = createPipe();
+  const other = openProcessFd(process.pid, writeFd);
+  for (let i = 0; i < 70_000; i += 1) assert.equal(writeByte(other), true);
+  for (const fd of [readFd, writeFd, other]) closeSync(fd);
 });
 
 test('a ring that nobody can hear says so, and a descriptor that is no pipe is an error', () => {
