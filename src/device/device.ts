@@ -17,7 +17,7 @@ import { setAffinity } from '../system/affinity.ts';
 import { openProcessFd } from '../system/memory.ts';
 import { ArenaRoom } from './arena-room.ts';
 import type { InstanceEnd, InstanceTask } from './instance.ts';
-import type { LoadResult, LoadTask } from './loader.ts';
+import type { LoadResult, LoadTask, NoMemory } from './loader.ts';
 import { RunControl, STARTED_FAILED } from './run-control.ts';
 import type { Measured } from './run-memory.ts';
 
@@ -34,8 +34,8 @@ interface Instance {
 
 interface Model {
   readonly loaded: LoadResult;
-  /** What its runs may take together where its arena has a limit; undefined where it has none. */
-  readonly arenaRoomBytes: number | undefined;
+  /** What its runs may take together; undefined before it is served where its arena has no limit. */
+  roomBytes: number | undefined;
   /** Shared by its instances. */
   readonly room: SharedArrayBuffer;
   /** What runs take, as far as it has been measured. */
@@ -52,7 +52,7 @@ export class DeviceProcess {
   readonly #models = new Map<ModelKey, Model>();
   readonly #bellFds: readonly number[];
   readonly #instances: Piscina<InstanceTask, InstanceEnd>;
-  readonly #loader: Piscina<LoadTask | ModelKey, LoadResult>;
+  readonly #loader: Piscina<LoadTask | ModelKey, LoadResult | NoMemory>;
   #stopping = false;
 
   private constructor(init: Init, workers: URL, send: (message: FromDevice) => void) {
@@ -126,11 +126,20 @@ export class DeviceProcess {
     try {
       const about = { model, path, order, maxBatchSize, known, measured, quiet, runTimeoutMs };
       const loaded = await this.#loader.run({ ...about, control: control.memory }, { name: 'load' });
+      if ('noMemory' in loaded) {
+        this.#send({
+          type: 'load-failed',
+          model,
+          message: loaded.noMemory,
+          memory: { weightsBytes: loaded.weightsBytes },
+        });
+        return;
+      }
       const { handle, batching, report, loadMs, memory, baseBytes } = loaded;
       const { arenaMaxBytes } = order;
-      const arenaRoomBytes = arenaMaxBytes === undefined ? undefined : Math.max(0, arenaMaxBytes - baseBytes);
+      const roomBytes = arenaMaxBytes === undefined ? undefined : Math.max(0, arenaMaxBytes - baseBytes);
       const { weightsBytes, keys } = memory;
-      this.#models.set(model, { loaded, arenaRoomBytes, room: ArenaRoom.memory(), keys, instances: new Map() });
+      this.#models.set(model, { loaded, roomBytes, room: ArenaRoom.memory(), keys, instances: new Map() });
       this.#log.info({ model, loadMs: Math.round(loadMs), batching, canary: report, weightsBytes }, 'model loaded');
       this.#send({ type: 'loaded', model, signature: handle.signature, batching, loadMs, canary: report, memory });
     } catch (error) {
@@ -160,6 +169,7 @@ export class DeviceProcess {
     const { model: key, queue, maxQueueDelayUs, runTimeoutMs, recycleFromUs } = order;
     const { handle: session, canary, baseBytes } = model.loaded;
     const control = new RunControl();
+    model.roomBytes ??= order.roomBytes ?? Number.POSITIVE_INFINITY;
     const { port1: reports, port2: report } = new MessageChannel();
     reports.on('message', (measured: Measured) => {
       model.keys = withMeasured(model.keys, measured);
@@ -176,7 +186,7 @@ export class DeviceProcess {
       control: control.memory,
       memory: {
         room: model.room,
-        roomBytes: model.arenaRoomBytes ?? order.roomBytes ?? Number.POSITIVE_INFINITY,
+        roomBytes: model.roomBytes,
         baseBytes,
         keys: model.keys,
         recycleFromUs,

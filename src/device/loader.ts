@@ -8,13 +8,14 @@
 import { performance } from 'node:perf_hooks';
 import type { Batching, LoadOrder, MemoryReport, ModelKey } from '../protocol/control.ts';
 import { BATCH_ROWS_MAX } from '../queue/states.ts';
-import { Session, type SessionHandle } from '../runtime/session.ts';
+import { Session, type SessionHandle, WeightsTooLarge } from '../runtime/session.ts';
 import type { KeyPoints } from '../scheduler/memory-fit.ts';
 import { ResidentPeak } from '../system/resident.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 import { probeBatchability } from './batchability.ts';
 import { type CanaryFound, findCanary, isRunFailure, runCanary } from './canary.ts';
 import { measureRuns } from './measure.ts';
+import { isOutOfMemory } from './out-of-memory.ts';
 import { RunControl } from './run-control.ts';
 import { RunCancelled, WatchedRunner } from './watched-runner.ts';
 
@@ -51,7 +52,25 @@ const DEFAULT_BATCH_ROWS = 64;
 
 const sessions = new Map<ModelKey, Session>();
 
-export function load(task: LoadTask): LoadResult {
+/** There was no memory for a load. */
+export interface NoMemory {
+  readonly noMemory: string;
+  /** Where that was found out. */
+  readonly weightsBytes: number | undefined;
+}
+
+/** @throws what cannot be loaded, for other reasons than memory */
+export function load(task: LoadTask): LoadResult | NoMemory {
+  try {
+    return loadSession(task);
+  } catch (error) {
+    if (error instanceof WeightsTooLarge) return { noMemory: error.message, weightsBytes: error.weightsBytes };
+    if (isOutOfMemory(error)) return { noMemory: (error as Error).message, weightsBytes: undefined };
+    throw error;
+  }
+}
+
+function loadSession(task: LoadTask): LoadResult {
   const started = performance.now();
   const peak = task.quiet ? ResidentPeak.start() : undefined;
   const session = Session.load(task.path, { ...task.order, logId: task.model });

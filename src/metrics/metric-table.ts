@@ -208,6 +208,12 @@ export const METRICS: readonly Metric[] = [
     ({ memory }) => memory.usedBytes,
   ),
   memoryGauge(
+    devicesThatTell,
+    'device_memory_process_bytes',
+    'Memory of a GPU that the process of the device has, as the driver tells.',
+    ({ memory }) => memory.processBytes,
+  ),
+  memoryGauge(
     modelsThatTell,
     'model_memory_weights_bytes',
     'Memory of the weights: measured, or before the first load the size of the files.',

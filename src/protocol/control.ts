@@ -123,7 +123,13 @@ export type FromDevice =
     }
   /** An instance's arena is of no use any more, and its batch not finished: the process has to be started afresh. */
   | { readonly type: 'poisoned'; readonly model: ModelKey; readonly slot: number; readonly reason: string }
-  | { readonly type: 'load-failed'; readonly model: ModelKey; readonly message: string }
+  /** `memory`: for want of it, and what the weights take where that was found out. */
+  | {
+      readonly type: 'load-failed';
+      readonly model: ModelKey;
+      readonly message: string;
+      readonly memory?: { readonly weightsBytes: number | undefined };
+    }
   /** These instances have made their canary run and take batches. */
   | { readonly type: 'serving'; readonly model: ModelKey; readonly slots: readonly number[] }
   /** One did not get so far. */

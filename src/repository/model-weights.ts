@@ -11,11 +11,11 @@ import { createHash } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 
-const STEPS_MAX = 5_000_000;
+const STEPS_MAX = 2_000_000;
 const DEPTH_MAX = 32;
 const FILES_MAX = 4096;
-const TEXT_BYTES_MAX = 4096;
-const BUFFER_BYTES = 16 * 1024;
+const ENTRY_BYTES_MAX = 8192;
+const WINDOW_BYTES = 16 * 1024;
 const SAMPLES = 64;
 const SAMPLE_BYTES = 64 * 1024;
 
@@ -47,14 +47,6 @@ export interface ModelWeights {
   readonly bytes: number;
   /** Absolute paths of the model file and of the files beside it. */
   readonly files: readonly string[];
-}
-
-/** A field of a message: its content lies in [start, end). */
-interface Field {
-  readonly number: number;
-  readonly isLong: boolean;
-  readonly start: number;
-  readonly end: number;
 }
 
 interface External {
@@ -131,13 +123,17 @@ async function fileBytes(name: string): Promise<number> {
 class Walk {
   readonly #file: FileHandle;
   readonly #external: External[];
-  readonly #buffer = Buffer.alloc(BUFFER_BYTES);
-  /** The window: where it starts in the file, and how long it is. */
-  #start = 0;
-  #length = 0;
+  readonly #buffer = Buffer.alloc(WINDOW_BYTES);
+  #windowAt = 0;
+  #windowBytes = 0;
   /** Where we are, in the file. */
   #at = 0;
   #steps = 0;
+  /** The field last parsed: its number, whether it has a length, and where its content lies. */
+  #number = 0;
+  #isLong = false;
+  #start = 0;
+  #end = 0;
 
   constructor(file: FileHandle, external: External[]) {
     this.#file = file;
@@ -148,63 +144,70 @@ class Walk {
   async message(kind: Message, from: number, to: number, depth: number): Promise<void> {
     const leads: Readonly<Record<number, Message>> = LEADS[kind];
     let tensor: External | undefined;
-    for (let at = from; at < to && depth <= DEPTH_MAX; ) {
-      const field = await this.#field(at);
-      if (field === undefined || field.end > to) return;
-      const next = field.isLong ? leads[field.number] : undefined;
+    for (let at = from; at < to && depth <= DEPTH_MAX; at = this.#end) {
+      // Only where it is needed: a wait for each field would take longer than all the rest.
+      if (!this.#sees(at, HEAD_BYTES_MAX)) await this.#look(at);
+      if (!this.#parse(at) || this.#end > to) return;
+      const next = this.#isLong ? leads[this.#number] : undefined;
+      if (next === undefined) continue;
+      const [start, end] = [this.#start, this.#end];
       if (next === 'entry') {
         tensor ??= { location: '', offset: 0, length: undefined };
-        await this.#entry(tensor, field);
-      } else if (next !== undefined) await this.message(next, field.start, field.end, depth + 1);
-      at = field.end;
+        await this.#entry(tensor, start, end);
+      } else await this.message(next, start, end, depth + 1);
+      this.#end = end;
     }
     if (tensor !== undefined && tensor.location !== '') this.#external.push(tensor);
   }
 
   /** A key and a value about where a tensor lies. */
-  async #entry(tensor: External, { start, end }: Field): Promise<void> {
+  async #entry(tensor: External, from: number, to: number): Promise<void> {
+    if (to - from > ENTRY_BYTES_MAX) return;
+    if (!this.#sees(from, to - from)) await this.#look(from);
     let key = '';
     let value = '';
-    for (let at = start; at < end; ) {
-      const field = await this.#field(at);
-      if (field === undefined || field.end > end || field.end - field.start > TEXT_BYTES_MAX) return;
-      if (field.number === ENTRY_KEY) key = await this.#text(field);
-      if (field.number === ENTRY_VALUE) value = await this.#text(field);
-      at = field.end;
+    for (let at = from; at < to; at = this.#end) {
+      if (!this.#parse(at) || this.#end > to) return;
+      if (this.#number === ENTRY_KEY) key = this.#text();
+      if (this.#number === ENTRY_VALUE) value = this.#text();
     }
     if (key === 'location') tensor.location = value;
     else if (key === 'offset') tensor.offset = bytesOf(value) ?? 0;
     else if (key === 'length') tensor.length = bytesOf(value);
   }
 
-  async #field(at: number): Promise<Field | undefined> {
+  /** Reads the head of a field that the window shows, and finds where its content lies. Returns false for what is none. */
+  #parse(at: number): boolean {
     this.#at = at;
-    if (++this.#steps > STEPS_MAX) return undefined;
-    if (!this.#sees(HEAD_BYTES_MAX)) await this.#look();
-    const tag = this.#varint();
-    if (tag === undefined) return undefined;
-    const number = Math.floor(tag / 8);
+    const tag = ++this.#steps > STEPS_MAX ? undefined : this.#varint();
+    if (tag === undefined) return false;
+    this.#number = Math.floor(tag / 8);
+    this.#isLong = tag % 8 === LONG;
+    let length: number | undefined;
     switch (tag % 8) {
       case VARINT:
-        return this.#varint() === undefined ? undefined : { number, isLong: false, start: this.#at, end: this.#at };
+        length = this.#varint() === undefined ? undefined : 0;
+        break;
       case FIXED64:
-        return { number, isLong: false, start: this.#at, end: this.#at + 8 };
-      case LONG: {
-        const length = this.#varint();
-        return length === undefined ? undefined : { number, isLong: true, start: this.#at, end: this.#at + length };
-      }
+        length = 8;
+        break;
+      case LONG:
+        length = this.#varint();
+        break;
       case FIXED32:
-        return { number, isLong: false, start: this.#at, end: this.#at + 4 };
-      default:
-        return undefined;
+        length = 4;
+        break;
     }
+    this.#start = this.#at;
+    this.#end = this.#at + (length ?? 0);
+    // There is no field 0: a file of zeros is no message of very many fields.
+    return length !== undefined && this.#number > 0;
   }
 
-  /** From the window alone. */
   #varint(): number | undefined {
     let value = 0;
-    for (let n = 0; n < VARINT_BYTES_MAX && this.#sees(1); n++) {
-      const byte = this.#buffer[this.#at - this.#start]!;
+    for (let n = 0; n < VARINT_BYTES_MAX && this.#sees(this.#at, 1); n++) {
+      const byte = this.#buffer[this.#at - this.#windowAt]!;
       this.#at++;
       value += (byte & 0x7f) * 2 ** (7 * n);
       if (byte < 0x80) return value;
@@ -212,21 +215,19 @@ class Walk {
     return undefined;
   }
 
-  async #text({ start, end }: Field): Promise<string> {
-    this.#at = start;
-    if (!this.#sees(end - start)) await this.#look();
-    const from = start - this.#start;
-    return this.#buffer.toString('utf8', from, Math.min(from + end - start, this.#length));
+  /** The content of the field as text. */
+  #text(): string {
+    return this.#buffer.toString('utf8', this.#start - this.#windowAt, this.#end - this.#windowAt);
   }
 
-  #sees(bytes: number): boolean {
-    return this.#at >= this.#start && this.#at + bytes <= this.#start + this.#length;
+  #sees(at: number, bytes: number): boolean {
+    return at >= this.#windowAt && at + bytes <= this.#windowAt + this.#windowBytes;
   }
 
-  /** Moves the window to where we are. */
-  async #look(): Promise<void> {
-    this.#start = this.#at;
-    ({ bytesRead: this.#length } = await this.#file.read(this.#buffer, 0, BUFFER_BYTES, this.#at));
+  /** Moves the window. */
+  async #look(at: number): Promise<void> {
+    this.#windowAt = at;
+    ({ bytesRead: this.#windowBytes } = await this.#file.read(this.#buffer, 0, WINDOW_BYTES, at));
   }
 }
 

@@ -5,6 +5,7 @@
  * session is a fault of memory that nothing catches. Its weights live outside JavaScript, so losing the object leaks them.
  */
 import { BatchportError } from '../config/errors.ts';
+import { roundSizeBytes } from '../config/size.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 import { type ArenaState, readAllocatorStats, readArena } from './allocator-stats.ts';
 import { ortEnvironment, withCpuArena } from './environment.ts';
@@ -22,6 +23,19 @@ export interface SessionHandle {
   readonly signature: ModelSignature;
   readonly provider: ProviderName;
   readonly deviceId: number;
+}
+
+/** The weights alone pass the limit of their arena. */
+export class WeightsTooLarge extends BatchportError {
+  readonly weightsBytes: number;
+
+  constructor(weightsBytes: number, limitBytes: number) {
+    super(
+      'OUT_OF_MEMORY',
+      `the weights take ${roundSizeBytes(weightsBytes)}, more than the model may take (${roundSizeBytes(limitBytes)}, see memory_budget_bytes)`,
+    );
+    this.weightsBytes = weightsBytes;
+  }
 }
 
 export class Session {
@@ -46,8 +60,8 @@ export class Session {
    * `arenaMaxBytes` limits weights and runs together. Only one thread at a time may load with a limit on the CPU.
    *
    * @throws OrtError for a file or an option that ONNX Runtime refuses, with its message; NOT_SUPPORTED for a provider that is
-   *   not there or an input that the protocol cannot carry; BAD_REQUEST for options that cannot be; OUT_OF_MEMORY when the
-   *   weights alone pass the limit.
+   *   not there or an input that the protocol cannot carry; BAD_REQUEST for options that cannot be; WeightsTooLarge when
+   *   the weights alone pass the limit.
    */
   static load(modelPath: string, options: LoadOptions): Session {
     if (modelPath.includes('\0')) {
@@ -91,10 +105,7 @@ export class Session {
   #checkBudget(maxBytes: number): void {
     const { InUse: weightBytes = 0 } = this.allocatorStats();
     if (weightBytes > maxBytes) {
-      throw new BatchportError(
-        'OUT_OF_MEMORY',
-        `The weights take ${weightBytes} bytes, more than memory_budget_bytes (${maxBytes}). Raise it.`,
-      );
+      throw new WeightsTooLarge(weightBytes, maxBytes);
     }
   }
 

@@ -60,6 +60,8 @@ export interface ExitRecord {
   readonly signal: NodeJS.Signals | null;
   /** In words. */
   readonly how: string;
+  /** Ended by the kernel for want of memory. */
+  readonly outOfMemory: boolean;
   readonly atMs: number;
 }
 
@@ -301,7 +303,7 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
     const killedFor = this.#killedFor;
     const outOfMemory = signal === 'SIGKILL' && killedFor === undefined && oom.killed();
     const { label: exitLabel, how, blame } = describeEnding({ code, signal, killedFor, outOfMemory });
-    this.#lastExit = { pid, code, signal, how, atMs: Date.now() };
+    this.#lastExit = { pid, code, signal, how, outOfMemory, atMs: Date.now() };
     this.#exits.set(exitLabel, (this.#exits.get(exitLabel) ?? 0) + 1);
     const takeover = onExit(how, blame);
     // Who was stuck in a run or crashed in it was at work; who was killed by others would have been killed anyway.

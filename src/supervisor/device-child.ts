@@ -31,10 +31,12 @@ export type LoadOutcome =
       readonly memory: MemoryReport;
     }
   | { readonly kind: 'failed'; readonly message: string }
+  /** There was no memory for it; what the weights take, where that was found out. */
+  | { readonly kind: 'no memory'; readonly message: string; readonly weightsBytes: number | undefined }
   /** `outside`: somebody else killed it. */
   | { readonly kind: 'died'; readonly outside: boolean };
 
-export type ServeOutcome = { readonly kind: 'serving' } | Exclude<LoadOutcome, { kind: 'loaded' }>;
+export type ServeOutcome = { readonly kind: 'serving' } | Extract<LoadOutcome, { kind: 'failed' | 'died' }>;
 
 /** How long the other instances of a device whose arena is of no use any more may take to finish their batches. */
 const RECYCLE_GRACE_MS = 10_000;
@@ -156,7 +158,11 @@ export class DeviceChild {
         this.#recycle(message);
         return;
       case 'load-failed':
-        this.#settleLoad({ kind: 'failed', message: message.message });
+        this.#settleLoad(
+          message.memory === undefined
+            ? { kind: 'failed', message: message.message }
+            : { kind: 'no memory', message: message.message, weightsBytes: message.memory.weightsBytes },
+        );
         return;
       case 'serving': {
         const [, placement] = this.#placements().find(([{ key }]) => key === message.model) ?? [];

@@ -27,12 +27,6 @@ interface Load {
 /** The model was refused; there was no memory for it; it killed the process; its instances could not make their canary run. */
 type FailureKind = 'refused' | 'memory' | 'deadly' | 'canary';
 
-/** It was not even begun. */
-interface NoMemory {
-  readonly kind: 'no memory';
-  readonly message: string;
-}
-
 interface Failure extends Load {
   readonly kind: FailureKind;
   /** The file that failed. */
@@ -163,11 +157,10 @@ export class Loads {
     const outcome = await this.#loadAlone(device, version, known);
     if (this.#stopped) return;
     const load = { device, version, placement };
-    if (outcome.kind !== 'died') {
-      this.#ledger.loaded(device.name, version, outcome.kind === 'loaded' ? outcome.memory : undefined);
-    }
+    this.#tellLedger(device, version, outcome);
     if (outcome.kind === 'loaded') await this.#serve(load, outcome);
-    else if (outcome.kind === 'no memory') this.#failed(load, outcome.message, 'memory');
+    else if (outcome.kind === 'no memory')
+      this.#failed(load, `there is not enough memory: ${outcome.message}`, 'memory');
     else if (outcome.kind === 'failed') this.#failed(load, outcome.message, 'refused');
     else this.#died(load, outcome.outside);
     if (device.available) {
@@ -177,12 +170,25 @@ export class Loads {
     this.#onChange();
   }
 
+  #tellLedger(device: DeviceChild, version: ServedVersion, outcome: LoadOutcome): void {
+    switch (outcome.kind) {
+      case 'loaded':
+        this.#ledger.loaded(device.name, version, outcome.memory);
+        break;
+      case 'no memory':
+        this.#ledger.notLoaded(device.name, version, outcome.weightsBytes);
+        break;
+      case 'failed':
+        this.#ledger.notLoaded(device.name, version, undefined);
+        break;
+      case 'died':
+        if (!outcome.outside && device.process.lastExit?.outOfMemory) this.#ledger.killed(device.name, version);
+        break;
+    }
+  }
+
   /** Loads while nobody else on the host does. */
-  async #loadAlone(
-    device: DeviceChild,
-    version: ServedVersion,
-    known: Batching | undefined,
-  ): Promise<LoadOutcome | NoMemory> {
+  async #loadAlone(device: DeviceChild, version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
     try {
       await this.#lock.acquire(`${version.key} on ${device.name}`, this.#stop.signal);
     } catch {
@@ -191,7 +197,7 @@ export class Loads {
     try {
       // Under the lock, so that nobody else takes meanwhile what is counted on here.
       const terms = await this.#ledger.admit(device, version);
-      if (!terms.fits) return { kind: 'no memory', message: `there is not enough memory: ${terms.reason}` };
+      if (!terms.fits) return { kind: 'no memory', message: terms.reason, weightsBytes: undefined };
       return device.available ? await device.load(version, known, terms) : { kind: 'died', outside: true };
     } finally {
       this.#lock.release();

@@ -59,6 +59,9 @@ interface Entry {
   estimateBytes: number;
   report: MemoryReport | undefined;
   shareBytes: number | undefined;
+  /** What the host had left when it was last to be loaded, and when that load was ended for want of memory. */
+  leftBytes: number;
+  tooLittleBytes: number | undefined;
   /** Its measurements have changed since they were kept. */
   dirty: boolean;
 }
@@ -69,6 +72,10 @@ const GPU_RESERVE = { part: 1 / 16, minBytes: 512 * 2 ** 20, maxBytes: 2 * 2 ** 
 const HOST_RESERVE = { part: 1 / 32, minBytes: 32 * 2 ** 20, maxBytes: 2 ** 30 };
 /** What an arena holds beyond what is in use, since it is cut up by runs of other sizes. */
 const SLACK = 1.25;
+/** So much more memory makes another try worth it. */
+const CLEARLY_MORE = 1.25;
+/** A batch that takes less is not worth splitting, however little the host has left. */
+const ROOM_MIN_BYTES = 64 * 2 ** 20;
 
 export class MemoryLedger {
   readonly #options: MemoryLedgerOptions;
@@ -90,6 +97,8 @@ export class MemoryLedger {
         estimateBytes: version.sizeBytes,
         report: undefined,
         shareBytes: undefined,
+        leftBytes: 0,
+        tooLittleBytes: undefined,
         dirty: false,
       })),
     );
@@ -121,16 +130,29 @@ export class MemoryLedger {
     };
   }
 
-  /** A load is over: what it found out, or that it came to nothing. */
-  loaded(device: string, version: ServedVersion, report: MemoryReport | undefined): void {
+  /** A load has succeeded, and this is what it found out. */
+  loaded(device: string, version: ServedVersion, report: MemoryReport): void {
     const entry = this.#entryOf(version, device);
-    if (report === undefined) {
-      entry.shareBytes = undefined;
-      return;
-    }
+    entry.tooLittleBytes = undefined;
     entry.report = { ...report, loadPeakBytes: report.loadPeakBytes ?? entry.report?.loadPeakBytes };
     entry.dirty = true;
     this.keep();
+  }
+
+  /** A load came to nothing. @param weightsBytes what the weights take, where that was found out on the way */
+  notLoaded(device: string, version: ServedVersion, weightsBytes: number | undefined): void {
+    const entry = this.#entryOf(version, device);
+    entry.shareBytes = undefined;
+    if (weightsBytes === undefined) return;
+    entry.report = { loadPeakBytes: undefined, fixedShape: false, keys: [], ...entry.report, weightsBytes };
+    entry.dirty = true;
+    this.keep();
+  }
+
+  /** The kernel ended a process for want of memory while it loaded the version: what the host had left was too little. */
+  killed(device: string, version: ServedVersion): void {
+    const entry = this.#entryOf(version, device);
+    entry.tooLittleBytes = entry.leftBytes;
   }
 
   /** A run on a device took more than any of its shape before. */
@@ -160,7 +182,7 @@ export class MemoryLedger {
       ({ placement, shareBytes }) =>
         placement.state !== 'failed' && shareBytes === undefined && this.#isCpu(placement.device),
     ).length;
-    return this.#hostLeft().leftBytes / Math.max(1, parts);
+    return Math.max(ROOM_MIN_BYTES, this.#hostLeft().leftBytes / Math.max(1, parts));
   }
 
   /** Waits until the memory of a dead process of a device is free again, where somebody tells. */
@@ -320,6 +342,13 @@ export class MemoryLedger {
     const measured = entry.report?.loadPeakBytes;
     const neededBytes = measured ?? (device.kind === 'cpu' ? weightsBytes : 0);
     const { leftBytes, availableBytes, reserveBytes, source } = this.#hostLeft();
+    entry.leftBytes = leftBytes;
+    if (entry.tooLittleBytes !== undefined && leftBytes < entry.tooLittleBytes * CLEARLY_MORE) {
+      return (
+        `its load was ended by the kernel for want of memory when the host had ${roundSizeBytes(entry.tooLittleBytes)} left, ` +
+        `and now there are ${roundSizeBytes(leftBytes)}: ${roundSizeBytes(availableBytes)} (${source}) - ${roundSizeBytes(reserveBytes)} in reserve`
+      );
+    }
     if (neededBytes <= leftBytes) return undefined;
     const how =
       measured !== undefined || weightsFrom === 'measured'

@@ -69,6 +69,22 @@ test('a missing file beside the model is not counted, nor is what is no model', 
   await assert.rejects(findWeights(path.join(dir, 'none.onnx')), /ENOENT/);
 });
 
+// Story: zeros read as millions of empty fields, and each was waited for: a file of 20 MiB kept the server busy for half a minute.
+test('a file of zeros, or of millions of fields, is soon given up', async (t) => {
+  const dir = temporaryDirectory(t, 'weights');
+  const file = path.join(dir, 'model.onnx');
+  fs.writeFileSync(file, '');
+  fs.truncateSync(file, 2 ** 40);
+  assert.equal((await findWeights(file)).bytes, 2 ** 40);
+  const fields = Buffer.alloc(16 * 2 ** 20, Buffer.of(0x08, 0x01));
+  fs.writeFileSync(file, fields);
+  const before = process.cpuUsage();
+  assert.equal((await findWeights(file)).bytes, fields.length);
+  const { user } = process.cpuUsage(before);
+  t.diagnostic(`${Math.round(user / 1000)} ms of processor time`);
+  assert(user < 5_000_000, 'in microseconds; it was thirty seconds');
+});
+
 test('large weights are skipped, not read', async (t) => {
   const dir = temporaryDirectory(t, 'weights');
   const file = writeModel(dir, 'mlp_big');

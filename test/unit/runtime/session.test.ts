@@ -7,7 +7,7 @@ import { BatchportError } from '../../../src/config/errors.ts';
 import { isOutOfMemory } from '../../../src/device/out-of-memory.ts';
 import { OrtError } from '../../../src/runtime/ort-error.ts';
 import type { TensorValue } from '../../../src/runtime/runner.ts';
-import { type LoadOptions, Session } from '../../../src/runtime/session.ts';
+import { type LoadOptions, Session, WeightsTooLarge } from '../../../src/runtime/session.ts';
 import { BULGE_ROW_BYTES } from '../../support/fixtures-compute.ts';
 import { FIXTURE_NAMES, fixture, modelFiles } from '../../support/models.ts';
 import { declare, encodeModel, node, spec } from '../../support/onnx.ts';
@@ -183,7 +183,10 @@ test('a limit below the weights refuses the load instead of every run', () => {
   assert.throws(
     () => Session.load(modelPath('mlp'), { ...CPU, arenaMaxBytes: 10_000 }),
     (error) =>
-      error instanceof BatchportError && error.code === 'OUT_OF_MEMORY' && /memory_budget_bytes/.test(error.message),
+      error instanceof WeightsTooLarge &&
+      error.code === 'OUT_OF_MEMORY' &&
+      error.weightsBytes > 10_000 &&
+      /memory_budget_bytes/.test(error.message),
   );
 });
 
