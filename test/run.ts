@@ -3,6 +3,7 @@
  *
  *     node dist/test/run.js                      everything
  *     node dist/test/run.js --kind unit          one kind; may be repeated
+ *     node dist/test/run.js --skip-kind model    all but one kind; may be repeated
  *     node dist/test/run.js client queue/seal    files whose path holds one of these
  *     node dist/test/run.js --help
  *
@@ -44,8 +45,9 @@ const HELP = `usage: npm test -- [options] [PATHPART…]
 
 Runs the compiled tests (npm run build compiles them): all of them, or the files whose path below test/ holds one of the parts, such as queue/ or unit/cli.
 
-  --kind KIND   only tests of this kind; may be repeated
-  --help        this text
+  --kind KIND        only tests of this kind; may be repeated
+  --skip-kind KIND   no tests of this kind; may be repeated
+  --help             this text
 
 Kinds:
 ${Object.entries(KINDS)
@@ -123,17 +125,23 @@ async function* events(
 
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({
-    options: { kind: { type: 'string', multiple: true }, help: { type: 'boolean', short: 'h' } },
+    options: {
+      kind: { type: 'string', multiple: true },
+      'skip-kind': { type: 'string', multiple: true },
+      help: { type: 'boolean', short: 'h' },
+    },
     allowPositionals: true,
   });
   if (values.help === true) {
     console.log(HELP);
     return 0;
   }
-  const kinds = (values.kind ?? Object.keys(KINDS)) as Kind[];
-  for (const kind of kinds) {
+  const named = values.kind ?? Object.keys(KINDS);
+  const skipped = values['skip-kind'] ?? [];
+  for (const kind of [...named, ...skipped]) {
     if (!Object.hasOwn(KINDS, kind)) throw new Error(`no kind "${kind}"; there are: ${Object.keys(KINDS).join(', ')}`);
   }
+  const kinds = named.filter((kind) => !skipped.includes(kind)) as Kind[];
   const root = fileURLToPath(new URL('.', import.meta.url));
   const filters = positionals.map((filter) => filter.replace(/\.ts$/, '.js').replace(/^test\//, ''));
   const select = (alone: boolean) =>

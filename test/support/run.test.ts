@@ -95,12 +95,19 @@ test('kinds and parts of paths select files', async (t) => {
   assert.deepEqual(await names(['queue']), ['one', 'three']);
   assert.deepEqual(await names(['--kind', 'unit']), ['one', 'two']);
   assert.deepEqual(await names(['--kind', 'unit', 'queue']), ['one']);
+  assert.deepEqual(await names(['--skip-kind', 'unit']), ['three']);
   assert.deepEqual(await names(['test/unit/client/b.test.ts', 'fuzz/']), ['three', 'two']);
 });
 
 test('nothing to run, an unknown kind or an unknown option is an error', async (t) => {
   const files = { 'unit/a.test.js': passing('one') };
-  for (const args of [['no-such-file'], ['--kind', 'nonsense'], ['--kind', 'constructor'], ['--nonsense']]) {
+  for (const args of [
+    ['no-such-file'],
+    ['--kind', 'nonsense'],
+    ['--kind', 'constructor'],
+    ['--skip-kind', 'x'],
+    ['--nonsense'],
+  ]) {
     const { code, counts } = await runOver(t, files, args);
     assert.deepEqual([code, counts.tests], [2, undefined], args.join(' '));
   }
