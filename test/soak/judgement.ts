@@ -1,7 +1,7 @@
 /**
  * The rules that a soak holds its server to, with what was seen. Pure.
  */
-import { type Growth, growth } from './growth.ts';
+import { growth } from './growth.ts';
 import type { Sample } from './samples.ts';
 import type { Tally } from './tally.ts';
 
@@ -15,9 +15,11 @@ export interface Check {
 }
 
 const MIB = 2 ** 20;
-/** Memory may grow by this much over the time that is judged: what the heaps of a small process move by. */
+/** Memory may grow by this much over the time that is judged. */
 const GROWTH_MAX = 0.1;
+/** What the heap of a small process moves by: of one that takes requests, or runs models, and of the supervisor, which does neither. */
 const GROWTH_MIN_BYTES = 24 * MIB;
+const SUPERVISOR_GROWTH_MIN_BYTES = 10 * MIB;
 /** Below this the slope says nothing: heaps and arenas are still reaching their size. */
 const JUDGED_MIN_S = 60;
 /** Largest process of a role in the second half of the storm, beside that of the first. */
@@ -47,30 +49,36 @@ export function requestChecks(tally: Tally): Check[] {
   ];
 }
 
-/** @param from start of the time in which no process dies, seconds. */
-export function memoryChecks(samples: readonly Sample[], from: number): Check[] {
-  const calm = samples.filter(({ atS }) => atS >= from);
-  const end = calm.at(-1)?.atS ?? from;
+/** @param calmS start of the time in which no process dies, seconds. */
+export function memoryChecks(samples: readonly Sample[], calmS: number): Check[] {
+  const endS = samples.at(-1)?.atS ?? 0;
+  const storm = samples.filter(({ atS }) => atS < calmS);
   // The first third is left out: new processes grow into their size.
-  const judged = calm.filter(({ atS }) => atS >= from + (end - from) / 3);
-  const places = [...new Set(judged.map(({ role, place, pid }) => `${role} ${place} (${pid})`))];
+  const from = (startS: number) => samples.filter(({ atS }) => atS >= startS + (endS - startS) / 3);
+  const supervisor = from(0).filter(({ role }) => role === 'supervisor');
+  const children = from(calmS).filter(({ role }) => role !== 'supervisor');
+  const pids = [...new Set(children.map(({ pid }) => pid))];
   return [
-    ...places.map((name) => {
-      const own = judged.filter(({ role, place, pid }) => name === `${role} ${place} (${pid})`);
-      return grown(
-        `memory of ${name.replace(/ +\(\d+\)$/, '')}`,
-        growth(own.map(({ atS, rssBytes }) => ({ atS, value: rssBytes }))),
-      );
-    }),
-    ...levelChecks(samples.filter(({ atS }) => atS < from)),
+    ...(supervisor.length === 0 ? [] : [growthCheck(supervisor, SUPERVISOR_GROWTH_MIN_BYTES)]),
+    ...pids.map((one) =>
+      growthCheck(
+        children.filter(({ pid }) => pid === one),
+        GROWTH_MIN_BYTES,
+      ),
+    ),
+    ...levelChecks(storm.filter(({ role }) => role !== 'supervisor')),
   ];
 }
 
-function grown(name: string, { by, level, forS, samples }: Growth): Check {
-  const limit = Math.max(GROWTH_MIN_BYTES, GROWTH_MAX * level);
-  const rule = `by ≤ ${mib(limit)} in ${Math.round(forS)} s`;
-  const value = `${mib(level)}, ${by < 0 ? '−' : '+'}${mib(Math.abs(by))} (${samples} samples)`;
-  return forS < JUDGED_MIN_S ? stated(name, value) : { name, value, rule, ok: by <= limit };
+/** @param samples of one process, at least one */
+function growthCheck(samples: readonly Sample[], leastBytes: number): Check {
+  const { role, place } = samples[0]!;
+  const name = `memory of ${role} ${place}`.trim();
+  const { by, level, forS, samples: count } = growth(samples.map(({ atS, rssBytes }) => ({ atS, value: rssBytes })));
+  const value = `${mib(level)}, ${by < 0 ? '−' : '+'}${mib(Math.abs(by))} (${count} samples)`;
+  if (forS < JUDGED_MIN_S) return stated(name, value);
+  const limit = Math.max(leastBytes, GROWTH_MAX * level);
+  return { name, value, rule: `by ≤ ${mib(limit)} in ${Math.round(forS)} s`, ok: by <= limit };
 }
 
 /** Processes come and go; the largest of each role must not become larger. */
