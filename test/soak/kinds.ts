@@ -35,6 +35,7 @@ export const MODELS: Readonly<Record<string, ModelEntry>> = {
 };
 
 const ROWS_MAX = 5;
+const LARGE_MAX = 75_000;
 /** FP32 holds whole numbers up to this exactly. */
 const EXACT_MAX = 2 ** 24;
 
@@ -65,6 +66,17 @@ function numbers(model: string, columns: (random: Random) => number, columnsMax:
       },
       check: (result) => assertSameNumbers(result, 'y', shape, data),
     };
+  };
+}
+
+/** A few hundred kilobytes of JSON both ways: read and written by threads of the ingress process. */
+function askLarge(n: number, random: Random): Ask {
+  const shape = [random.int(1, 3), random.int(15_000, 25_000)];
+  const data = ownNumbers(n, shape[0]! * shape[1]!, LARGE_MAX);
+  return {
+    model: 'dynamic',
+    request: { inputs: [{ name: 'x', datatype: 'FP32', shape, data }], binary: false },
+    check: (result) => assertSameNumbers(result, 'y', shape, data),
   };
 }
 
@@ -151,6 +163,7 @@ export const KINDS: readonly Kind[] = [
   { name: 'quotients', weight: 15, ask: askQuotient },
   { name: 'steps', weight: 9, ask: askSteps },
   { name: 'wide', weight: 1, ask: askWide },
+  { name: 'large JSON', weight: 1, ask: askLarge },
 ];
 
 /** Each kind as often as its weight. */

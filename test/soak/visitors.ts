@@ -2,7 +2,7 @@
  * Faults of clients: they leave too early, send what is no request, ask for too much. No process dies of them, and nobody else notices.
  */
 import assert from 'node:assert/strict';
-import { binaryRequest, infer, inferBytes, inferPath, jsonBody } from '../support/exchange.ts';
+import { binaryRequest, infer, inferBytes, inferPath, jsonBody, jsonRequest } from '../support/exchange.ts';
 import type { Random } from '../support/random.ts';
 import { RawConnection, requestBytes } from '../support/raw.ts';
 import { tensor } from '../support/tensor.ts';
@@ -27,8 +27,26 @@ function plainRequest(random: Random): Buffer {
   return random.chance(0.3) ? inferBytes('wide', wide) : inferBytes('dynamic', binaryRequest(new Map([['x', rows]])));
 }
 
+/** Half a megabyte of JSON, which a thread reads. */
+const LARGE = inferBytes(
+  'dynamic',
+  jsonRequest(
+    new Map([
+      [
+        'x',
+        tensor(
+          'FP32',
+          [1, 60_000],
+          Float32Array.from({ length: 60_000 }, (_, n) => n * 1111),
+        ),
+      ],
+    ]),
+  ),
+);
+
 /** A whole request of some kind. */
 function someRequest(random: Random): Buffer {
+  if (random.chance(0.1)) return LARGE;
   return random.chance(0.3) ? inferBytes('slow', steps(random.int(1, 300))) : plainRequest(random);
 }
 
