@@ -2,7 +2,9 @@
  * A short soak, so that the long one keeps working: every fault that is over quickly, once or twice. And what a soak is judged by.
  */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { Random, seedFromEnv } from '../support/random.ts';
 import { Deck } from './fault.ts';
 import { growth, slope } from './growth.ts';
@@ -13,6 +15,7 @@ import { soak } from './soak.ts';
 import { Tally } from './tally.ts';
 
 const SECONDS = 10;
+const RUN = fileURLToPath(new URL('./run.js', import.meta.url));
 
 test('a server that is killed, stopped and pestered at random loses no request and answers none wrongly', async (t) => {
   const { seed } = seedFromEnv('SOAK_SEED');
@@ -29,6 +32,26 @@ test('a server that is killed, stopped and pestered at random loses no request a
     assert(Number(value) > least, `${name}: ${value}`);
     t.diagnostic(`${name}: ${value}`);
   }
+});
+
+test('wrong options end with 2 and say what is wrong; help ends with 0', () => {
+  const run = (...args: string[]) => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, [RUN, ...args], { encoding: 'utf8' });
+    return { status, output: stdout + stderr };
+  };
+  for (const [args, message] of [
+    [['--minutes', '0.1'], /--minutes must be a number from 0.25 /],
+    [['--minutes', 'ten'], /--minutes.*not ten/],
+    [['--seed', '4294967296'], /--seed must be a whole number below 2\^32/],
+    [['--nonsense'], /nonsense/],
+  ] as const) {
+    const { status, output } = run(...args);
+    assert.equal(status, 2, output);
+    assert.match(output, message);
+  }
+  const { status, output } = run('--help');
+  assert.equal(status, 0);
+  for (const option of ['--minutes', '--seed', '--log']) assert.match(output, new RegExp(`${option} `));
 });
 
 const MIB = 2 ** 20;
