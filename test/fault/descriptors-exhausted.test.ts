@@ -13,8 +13,8 @@ import { makeRepository } from '../support/repository.ts';
 import { launchServer } from '../support/server.ts';
 import { whyUnusable, wrapped } from '../support/wrapped.ts';
 
-const DESCRIPTORS_MAX = 200;
-const CONNECTIONS = 300;
+const DESCRIPTORS_MAX = 300;
+const CONNECTIONS = 450;
 const LIMIT = `ulimit -n ${DESCRIPTORS_MAX} && exec "$@"`;
 
 const repository = makeRepository({ after }, ['rows']);
