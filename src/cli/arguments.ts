@@ -8,7 +8,6 @@ import { parseArgs } from 'node:util';
 import type { Options } from 'yargs';
 import { ExitError } from '../config/exit-codes.ts';
 import { nearestName } from '../config/nearest.ts';
-import { GRPC_RESERVED } from '../config/settings.ts';
 import { type Command, firstUsage, optionsOf } from './command.ts';
 import { printable } from './terminal.ts';
 
@@ -67,7 +66,6 @@ function checkOption({ name, rawName, value, inlineValue }: OptionToken, options
 }
 
 function unknownOption(name: string, rawName: string, options: Record<string, Options>): ExitError {
-  if (name === GRPC_RESERVED.flag) return new ExitError('USAGE', `--${name}: ${GRPC_RESERVED.message}`);
   const meant = nearestName(name, [...Object.keys(options), 'help', 'version']);
   const message = `unknown option ${printable(rawName)}`;
   return new ExitError('USAGE', meant === undefined ? message : `${message}; did you mean --${meant}?`);

@@ -62,8 +62,8 @@ function jsonFile(value: unknown): string {
 
 function errorsTable(): string {
   const rows = Object.entries(ERRORS).map(([code, kind]) => {
-    const { http, retryAfterS, meaning }: ErrorKind = kind;
-    return `| \`${code}\` | ${http} | ${retryAfterS === undefined ? '' : `${retryAfterS} s`} | ${meaning} |`;
+    const { http, grpc, retryAfterS, meaning }: ErrorKind = kind;
+    return `| \`${code}\` | ${http} | \`${grpc}\` | ${retryAfterS === undefined ? '' : `${retryAfterS} s`} | ${meaning} |`;
   });
-  return ['| Code | HTTP | Retry-After | Meaning |', '|---|---|---|---|', ...rows].join('\n');
+  return ['| Code | HTTP | gRPC | Retry-After | Meaning |', '|---|---|---|---|---|', ...rows].join('\n');
 }

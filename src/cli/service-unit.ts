@@ -60,8 +60,9 @@ export function renderUnit(options: UnitOptions): string {
     unit.after('UMask', ['# Those that may use the GPUs.', `SupplementaryGroups=${groups.join(' ')}`]);
   }
   setDirectories(unit, options);
-  const ports = settings.host.startsWith('unix:') ? [settings.metricsPort] : [settings.httpPort, settings.metricsPort];
-  if (ports.some((port) => port > 0 && port < PORT_UNPRIVILEGED_MIN)) {
+  const { host, httpPort, grpcPort, metricsPort } = settings;
+  const ports = host.startsWith('unix:') ? [grpcPort, metricsPort] : [httpPort, grpcPort, metricsPort];
+  if (ports.some((port) => port !== 'none' && port > 0 && port < PORT_UNPRIVILEGED_MIN)) {
     unit.replace('CapabilityBoundingSet', [
       `# For a port below ${PORT_UNPRIVILEGED_MIN}.`,
       'CapabilityBoundingSet=CAP_NET_BIND_SERVICE',

@@ -8,7 +8,7 @@ import { closeSync, openSync, readSync } from 'node:fs';
 import { z } from 'zod';
 import { JsonTextError, parseJsonBytes } from './json-text.ts';
 import { suggestion } from './nearest.ts';
-import { GRPC_RESERVED, SETTING_NAMES, type SettingName, settingRow } from './settings.ts';
+import { SETTING_NAMES, type SettingName, settingRow } from './settings.ts';
 
 const FILE_BYTES_MAX = 1024 * 1024;
 
@@ -118,7 +118,6 @@ export function serverConfigJsonSchema(): Record<string, unknown> {
 }
 
 function unknownKey(key: string): string {
-  if (key === GRPC_RESERVED.key) return `${GRPC_RESERVED.message}; remove the key`;
   if (key === 'config') return 'a configuration file cannot name another one';
   return `unknown key${suggestion(key, knownKeys)}`;
 }

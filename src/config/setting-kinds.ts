@@ -84,6 +84,17 @@ export function port(): SettingKind<number> {
   return integer(0, 65_535, 'a port', 'PORT');
 }
 
+/** A port, or `none` for no listening socket at all. */
+export function portOrNone(): SettingKind<number | 'none'> {
+  const { expects, metavar, schema, fromText } = port();
+  return {
+    expects: `${expects}, or none`,
+    metavar,
+    schema: z.union([schema, z.literal('none')]),
+    fromText: (value) => (value.toLowerCase() === 'none' ? 'none' : fromText(value)),
+  };
+}
+
 export function seconds(min: number, max: number): SettingKind<number> {
   return {
     expects: `a number of seconds from ${min} to ${max}`,

@@ -10,7 +10,6 @@ import { ExitError } from './exit-codes.ts';
 import { nearestName } from './nearest.ts';
 import { readServerConfig, type ServerConfigFile, type SettingProblem } from './server-config.ts';
 import {
-  GRPC_RESERVED,
   type Machine,
   type Origin,
   SETTING_NAMES,
@@ -110,15 +109,7 @@ export function examineSettings(sources: SettingSources): Resolution {
   for (const name of SETTING_NAMES) if (name !== 'config') take(name, file, configPath);
 
   chooseModel(values, origins, problems, sources.modelRequired ?? true);
-  if (values.httpPort === values.metricsPort && values.httpPort !== 0 && values.httpPort !== undefined) {
-    const where = [origins.metricsPort!, origins.httpPort!].find((origin) => origin.source !== 'default')!;
-    const message = `http_port and metrics_port are both ${values.httpPort}; give them different ports`;
-    problems.push({
-      where: where.name,
-      message,
-      exit: where.source === 'flag' ? 'USAGE' : 'CONFIG',
-    });
-  }
+  requireDifferentPorts(values, origins, problems);
 
   if (problems.length > 0) return { settings: undefined, problems, warnings: warningsFor(env) };
   for (const value of Object.values(values)) Object.freeze(value);
@@ -207,14 +198,28 @@ function chooseModel(
   origins[weaker] = { source: 'default', name: 'default' };
 }
 
+const PORTS = ['httpPort', 'grpcPort', 'metricsPort'] as const;
+
+function requireDifferentPorts(
+  values: Partial<Record<SettingName, unknown>>,
+  origins: Partial<Record<SettingName, Origin>>,
+  problems: SettingProblem[],
+): void {
+  for (const [n, name] of PORTS.entries()) {
+    const port = values[name];
+    if (typeof port !== 'number' || port === 0) continue;
+    const other = PORTS.slice(0, n).find((earlier) => values[earlier] === port);
+    if (other === undefined) continue;
+    const given = [origins[name]!, origins[other]!].find((origin) => origin.source !== 'default')!;
+    const message = `${settingRow(other).key} and ${settingRow(name).key} are both ${port}; give them different ports`;
+    problems.push({ where: given.name, message, exit: given.source === 'flag' ? 'USAGE' : 'CONFIG' });
+  }
+}
+
 function warningsFor(env: Readonly<Record<string, string | undefined>>): string[] {
   const warnings: string[] = [];
   for (const [variable, value] of Object.entries(env)) {
     if (!variable.startsWith(ENV_PREFIX) || value === undefined || value === '') continue;
-    if (variable === GRPC_RESERVED.env) {
-      warnings.push(`${variable} is ignored: ${GRPC_RESERVED.message}`);
-      continue;
-    }
     if (knownVariables.includes(variable) || isServiceLink(value)) continue;
     const meant = nearestName(variable.slice(ENV_PREFIX.length), knownSuffixes);
     if (meant !== undefined) warnings.push(`${variable} is not a setting; did you mean ${ENV_PREFIX}${meant}?`);

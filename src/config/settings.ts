@@ -7,7 +7,19 @@
  */
 import { availableParallelism, homedir, tmpdir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
-import { choice, flag, integer, path, port, type SettingKind, seconds, size, text, textList } from './setting-kinds.ts';
+import {
+  choice,
+  flag,
+  integer,
+  path,
+  port,
+  portOrNone,
+  type SettingKind,
+  seconds,
+  size,
+  text,
+  textList,
+} from './setting-kinds.ts';
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
@@ -24,6 +36,8 @@ export interface SettingValues {
   readonly host: string;
   /** 0 = any free port. */
   readonly httpPort: number;
+  /** 0 = any free port. */
+  readonly grpcPort: number | 'none';
   /** 0 = any free port. */
   readonly metricsPort: number;
   readonly maxBodyBytes: number;
@@ -140,7 +154,7 @@ export const SETTINGS: {
     default: (machine) => Math.min(INGRESS_MAX, Math.max(1, Math.round(machine.cores / 4))),
     defaultText: 'cores / 4, at least 1',
     group: 'Network',
-    description: 'Processes that take requests from the HTTP port.',
+    description: 'Processes that take requests from the HTTP and gRPC ports.',
   },
   host: {
     key: 'host',
@@ -162,6 +176,17 @@ export const SETTINGS: {
     defaultText: '8000',
     group: 'Network',
     description: 'Port of the inference protocol; 0 picks a free one.',
+  },
+  grpcPort: {
+    key: 'grpc_port',
+    flag: 'grpc-port',
+    env: 'BATCHPORT_GRPC_PORT',
+    kind: portOrNone(),
+    default: () => 8001,
+    defaultText: '8001',
+    group: 'Network',
+    description:
+      'Port of the inference protocol over gRPC; 0 picks a free one, none turns gRPC off. With --host unix:PATH it is off unless given, and then on 127.0.0.1.',
   },
   metricsPort: {
     key: 'metrics_port',
@@ -288,17 +313,6 @@ export const SETTINGS: {
 };
 
 export const SETTING_NAMES = Object.keys(SETTINGS) as readonly SettingName[];
-
-/**
- * Names that scripts may already use for a protocol this version does not speak. The variable is ignored with a warning,
- * since one environment often serves several versions; the flag and the file key are refused.
- */
-export const GRPC_RESERVED = {
-  flag: 'grpc-port',
-  env: 'BATCHPORT_GRPC_PORT',
-  key: 'grpc_port',
-  message: 'this version serves HTTP only, not gRPC',
-} as const;
 
 /** The row of a setting, with the types of the values forgotten: for loops over the table. */
 export function settingRow(name: SettingName): Setting<unknown> {

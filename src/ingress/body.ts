@@ -7,7 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import { BatchportError } from '../config/errors.ts';
 
 /** Bytes that a client has to send in each idle period to be counted as alive. */
-const PROGRESS_BYTES = 1024;
+export const PROGRESS_BYTES = 1024;
 /** A body that is not wanted and no larger than this is read and dropped, so that the connection can go on. */
 const DROPPED_MAX_BYTES = 256 * 1024;
 
@@ -55,6 +55,18 @@ export class BodyBudget {
   take(bytes: number): void {
     this.#require(bytes);
     this.#bytes += bytes;
+  }
+
+  /**
+   * Takes the bytes of an answer that is to be made. One larger than the whole budget may be made when nothing else is held.
+   *
+   * @returns bytes counted, to be given back.
+   * @throws QUEUE_FULL
+   */
+  reserve(bytes: number): number {
+    const counted = Math.min(bytes, this.maxBytes);
+    this.take(counted);
+    return counted;
   }
 
   /** Counts what is there already and cannot be refused: an answer that its client does not take yet. New requests are refused for it. */

@@ -65,8 +65,13 @@ export class Documents {
    * @throws BAD_REQUEST
    */
   index(body: Buffer): unknown[] {
+    return this.entries(wantsReady(body));
+  }
+
+  /** Entries of the repository index. */
+  entries(readyOnly: boolean): IndexEntry[] {
     const entries = [...this.#models.all()];
-    return (wantsReady(body) ? entries.filter(isReady) : entries).map(indexEntry);
+    return (readyOnly ? entries.filter(isReady) : entries).map(indexEntry);
   }
 
   #modelReady(entry: ModelEntry): Document {
@@ -125,7 +130,14 @@ function configTensor({ name, datatype, shape }: TensorSpec, batched: boolean) {
   };
 }
 
-function indexEntry(entry: ModelEntry) {
+interface IndexEntry {
+  readonly name: string;
+  readonly version: string;
+  readonly state: string;
+  readonly reason: string;
+}
+
+function indexEntry(entry: ModelEntry): IndexEntry {
   const { state, reason } = entry.announced;
   return { name: entry.name, version: entry.version, state, reason };
 }

@@ -11,9 +11,10 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { BatchportError } from '../config/errors.ts';
 import type { Logger } from '../config/log.ts';
+import type { BoundRequest } from '../protocol/bound-request.ts';
 import type { IngressSettings } from '../protocol/control.ts';
 import { parseInferenceHeaderLength } from '../protocol/inference-header.ts';
-import type { EncodedResponse } from '../protocol/response-encoder.ts';
+import type { EncodedResponse, OutputTensor } from '../protocol/response-encoder.ts';
 import { nowUs } from '../system/clock.ts';
 import { type BodyBudget, BodyRead, type BodyReceiver, canBeDropped, DroppedBody } from './body.ts';
 import { Connection } from './connection.ts';
@@ -306,15 +307,15 @@ class InferExchange implements Reply, BodyReceiver {
   }
 
   reserve(bytes: number): number {
-    const { budget } = this.#server;
-    // An answer larger than the whole budget may be made when nothing else is held.
-    const counted = Math.min(bytes, budget.maxBytes);
-    budget.take(counted);
-    return counted;
+    return this.#server.budget.reserve(bytes);
   }
 
   unreserve(bytes: number): void {
     this.#server.budget.give(bytes);
+  }
+
+  encode(serving: Serving, request: BoundRequest, outputs: readonly OutputTensor[]): EncodedResponse {
+    return serving.encoder.encode(request, outputs);
   }
 
   sendResult(result: EncodedResponse): void {

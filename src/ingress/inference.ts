@@ -15,6 +15,7 @@ import { BatchportError, type ErrorCode } from '../config/errors.ts';
 import type { Outcome } from '../metrics/counters.ts';
 import { STAGES } from '../metrics/counters.ts';
 import type { BoundRequest } from '../protocol/bound-request.ts';
+import type { InferMessage } from '../protocol/grpc/infer-message.ts';
 import type { EncodedResponse, OutputTensor } from '../protocol/response-encoder.ts';
 import type { Claim } from '../queue/producer.ts';
 import {
@@ -40,6 +41,8 @@ export interface Reply {
    */
   reserve(bytes: number): number;
   unreserve(bytes: number): void;
+  /** Writes the answer in the encoding that the client speaks. */
+  encode(serving: Serving, request: BoundRequest, outputs: readonly OutputTensor[]): EncodedResponse;
   sendResult(response: EncodedResponse): void;
   sendError(error: BatchportError): void;
 }
@@ -104,7 +107,7 @@ export class Inference {
     }
     try {
       const whole = Buffer.isBuffer(body) ? body : Buffer.concat(body, length);
-      this.#enqueue(this.#serving.decoder.decode(whole, headerLength), length);
+      this.#enqueue(this.#serving.decoder.decode(whole, headerLength), length, 0);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
@@ -117,14 +120,27 @@ export class Inference {
       if (this.finished) return;
       const { outage } = this.#serving;
       if (outage !== undefined) throw new BatchportError('NOT_READY', outage);
-      this.#enqueue(request, length);
+      this.#enqueue(request, length, 0);
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
+  /**
+   * The same for a request that came over gRPC.
+   *
+   * @param callDeadlineUs of the call, on the monotonic clock; 0 for none.
+   */
+  submitMessage(message: InferMessage, callDeadlineUs: number): void {
+    try {
+      this.#enqueue(this.#serving.decoder.bindMessage(message), message.bytes.length, callDeadlineUs);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
   }
 
   /** @throws BatchportError when it cannot be queued. */
-  #enqueue(request: BoundRequest, bodyBytes: number): void {
+  #enqueue(request: BoundRequest, bodyBytes: number, callDeadlineUs: number): void {
     const serving = this.#serving;
     const { rows } = request.template;
     const { layout, answerRowBytes } = serving.bindingOf(request);
@@ -140,7 +156,11 @@ export class Inference {
     if (answerRowBytes * rows >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(answerRowBytes * rows);
     if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
     const timeoutUs = request.timeoutUs !== undefined && request.timeoutUs > 0 ? request.timeoutUs : serving.sloUs;
-    const deadlineUs = timeoutUs > 0 ? this.#startedUs + timeoutUs : 0;
+    const ownDeadlineUs = timeoutUs > 0 ? this.#startedUs + timeoutUs : 0;
+    const deadlineUs =
+      ownDeadlineUs > 0 && callDeadlineUs > 0
+        ? Math.min(ownDeadlineUs, callDeadlineUs)
+        : ownDeadlineUs || callDeadlineUs;
     if (deadlineUs > 0) this.#armDeadline(deadlineUs);
     this.#placedUs = nowUs();
     serving.counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
@@ -151,10 +171,14 @@ export class Inference {
 
   #armDeadline(deadlineUs: number): void {
     const ms = Math.min(TIMER_MAX_MS, Math.max(0, (deadlineUs - nowUs()) / 1000));
-    this.#timer = setTimeout(() => {
-      this.#giveUp();
-      this.fail(new BatchportError('DEADLINE_EXCEEDED', 'request timeout expired before the answer was there'));
-    }, ms);
+    this.#timer = setTimeout(() => this.expire(), ms);
+  }
+
+  /** The time for the answer is over. */
+  expire(): void {
+    if (this.finished) return;
+    this.#giveUp();
+    this.fail(new BatchportError('DEADLINE_EXCEEDED', 'request timeout expired before the answer was there'));
   }
 
   /** Name and version of the model. */
@@ -191,7 +215,7 @@ export class Inference {
       const { sealedAtUs, runAtUs, doneAtUs } = reader;
       const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs };
       if (hasJson && isLarge(request, outputs)) void this.#completeLarge(request, outputs.map(copyOf), times);
-      else this.#answer(serving.encoder.encode(request, outputs), times);
+      else this.#answer(this.#reply.encode(serving, request, outputs), times);
     } catch (error) {
       this.fail(asBatchportError(error));
     }

@@ -8,12 +8,14 @@ import { constants as fs, openSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
-import type { FromIngress, ToIngress } from '../protocol/control.ts';
+import type { FromIngress, IngressSettings, ToIngress } from '../protocol/control.ts';
 import type { SendMessage } from '../system/child.ts';
 import { availableCpu } from '../system/cpu.ts';
 import { openProcessFd } from '../system/memory.ts';
 import { BodyBudget } from './body.ts';
 import { Documents } from './documents.ts';
+import type { GrpcOptions } from './grpc/grpc-server.ts';
+import { GrpcPort } from './grpc-port.ts';
 import { HttpServer } from './http-server.ts';
 import { JsonThreads } from './json-threads.ts';
 import { ModelTable } from './model-table.ts';
@@ -33,6 +35,8 @@ export class IngressProcess {
   readonly #models: ModelTable;
   readonly #documents: Documents;
   readonly #http: HttpServer;
+  /** Undefined when gRPC is off. */
+  readonly #grpc: GrpcPort | undefined;
 
   /** `workers` is the directory of the compiled entries. */
   constructor(init: Init, workers: URL, send: SendMessage<FromIngress>) {
@@ -51,9 +55,20 @@ export class IngressProcess {
     this.#models = new ModelTable(end, jsonThreads);
     this.#documents = new Documents(this.#models);
     this.#http = new HttpServer(this.#models, this.#documents, budget, settings, this.#log);
+    if (init.grpcListenFd !== undefined) this.#grpc = this.#makeGrpcPort(settings, budget);
     this.#listenToBell(`/proc/${init.supervisorPid}/fd/${init.bellFd}`);
     setInterval(() => this.#models.poll(), POLL_MS);
-    void this.#http.listen(init.listenFd).then(() => send({ type: 'listening' }));
+    const listening = [this.#http.listen(init.listenFd)];
+    if (this.#grpc !== undefined && init.grpcListenFd !== undefined) {
+      listening.push(this.#grpc.listen(init.grpcListenFd));
+    }
+    void Promise.all(listening).then(() => send({ type: 'listening' }));
+  }
+
+  #makeGrpcPort(settings: IngressSettings, budget: BodyBudget): GrpcPort {
+    const [models, documents] = [this.#models, this.#documents];
+    const noteFailure: GrpcOptions['noteFailure'] = (...failure) => this.#http.noteFailure(...failure);
+    return new GrpcPort({ models, documents, budget, settings, noteFailure }, this.#log);
   }
 
   #listenToBell(path: string): void {
@@ -85,6 +100,7 @@ export class IngressProcess {
         this.#documents.ready = message.ready;
         this.#documents.reason = message.reason;
         this.#models.update(message.models);
+        this.#grpc?.readinessChanged();
         return;
       case 'drain':
         this.#drain(message.timeoutMs);
@@ -96,14 +112,16 @@ export class IngressProcess {
     this.#documents.ready = false;
     this.#documents.reason = 'the server is shutting down';
     this.#http.drain();
+    this.#grpc?.drain(timeoutMs);
     const until = Date.now() + timeoutMs;
     const check = setInterval(() => {
       this.#models.poll();
-      const unanswered = Math.max(this.#models.inFlight, this.#http.busyConnections());
+      const unanswered = Math.max(this.#models.inFlight, this.#http.busyConnections() + (this.#grpc?.busy() ?? 0));
       if (unanswered > 0 && Date.now() < until) return;
       clearInterval(check);
       if (unanswered > 0) this.#log.error({ unanswered }, 'requests were cut at the end of the drain time');
       this.#http.destroyConnections();
+      this.#grpc?.destroyConnections();
       flushLogs(this.#log);
       this.#send({ type: 'drained', unanswered }, () => process.exit(0));
     }, DRAIN_CHECK_MS);

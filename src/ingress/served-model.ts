@@ -6,6 +6,7 @@
 import { IngressCounters, OUTCOMES, type Outcome } from '../metrics/counters.ts';
 import type { BoundRequest, RequestTemplate } from '../protocol/bound-request.ts';
 import { modelKey, type ServedModel } from '../protocol/control.ts';
+import { InferResponseEncoder } from '../protocol/grpc/infer-response.ts';
 import type { ModelInterface } from '../protocol/model-interface.ts';
 import { RequestDecoder } from '../protocol/request-decoder.ts';
 import { ResponseEncoder } from '../protocol/response-encoder.ts';
@@ -55,6 +56,7 @@ export interface QueueEnd {
 export class Serving {
   readonly decoder: RequestDecoder;
   readonly encoder: ResponseEncoder;
+  readonly messageEncoder: InferResponseEncoder;
   readonly producer: Producer<Inference>;
   readonly reader: ResultReader;
   readonly counters: IngressCounters;
@@ -79,6 +81,7 @@ export class Serving {
     const contract = interfaceOf(model, serving);
     this.decoder = new RequestDecoder(contract, { maxElements: maxTensorBytes, maxTensorBytes });
     this.encoder = new ResponseEncoder(contract);
+    this.messageEncoder = new InferResponseEncoder(contract);
     this.segment = Segment.attach(serving.queue);
     const bells = new Doorbells(this.segment, bellFds);
     this.producer = new Producer(this.segment, slot, bells, { maxRows: serving.maxRows }, placed, () =>

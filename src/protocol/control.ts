@@ -166,6 +166,8 @@ export type ToIngress =
       readonly supervisorPid: number;
       readonly slot: number;
       readonly listenFd: number;
+      /** Undefined when gRPC is off. */
+      readonly grpcListenFd: number | undefined;
       readonly bellFd: number;
       readonly bellFds: readonly number[];
       readonly settings: IngressSettings;

@@ -10,7 +10,7 @@ import type { TensorSpec } from '../tensor/signature.ts';
 import type { JsonCursor } from './json-cursor.ts';
 import { JsonKeys } from './json-keys.ts';
 import { INPUT_DEPTH, readJsonTensor } from './json-tensor.ts';
-import { type InterfaceChecks, quoteName } from './model-interface.ts';
+import { type InterfaceChecks, quoteName, RANK_MAX } from './model-interface.ts';
 import { readInputParameters } from './request-parameters.ts';
 
 /** An input whose name, datatype, shape and declared size are right. */
@@ -55,9 +55,6 @@ const SHAPE = 1;
 const DATATYPE = 2;
 const PARAMETERS = 3;
 const DATA = 4;
-
-/** More dimensions than any model has. */
-const RANK_MAX = 64;
 
 /**
  * Reads the input at the cursor, the one at `position` of the request.

@@ -33,6 +33,9 @@ export interface TensorSize {
   readonly bytes: number;
 }
 
+/** More dimensions than any model has. */
+export const RANK_MAX = 64;
+
 const NAME_MAX = 80;
 
 /** A client's name in quotes, cut to a length fit for a message. */

@@ -7,12 +7,15 @@
  *     body ─ header length 0 ──────▶ raw-request
  *          ─ header seen before ───▶ header-memo: views into the body, no parse
  *          ─ anything else ────────▶ request-reader → RequestDraft → bind: binary sizes → template-table
+ *     gRPC message ────────────────▶ grpc/infer-binder → template-table
  *
  * The reading, which takes nearly all the time where JSON is large, needs nothing of a decoder: it may be done elsewhere, and its draft be bound here.
  */
 import { BatchportError } from '../config/errors.ts';
 import { checkContent, checkDeclaredSize, contentMatters } from './binary-input.ts';
 import type { BoundRequest } from './bound-request.ts';
+import { bindInferMessage } from './grpc/infer-binder.ts';
+import type { InferMessage } from './grpc/infer-message.ts';
 import { type ContentCheck, type HeaderMeaning, HeaderMemo, leadingId, leadingIdEnd } from './header-memo.ts';
 import type { InputDraft } from './input-reader.ts';
 import { JsonCursor } from './json-cursor.ts';
@@ -50,6 +53,15 @@ export class RequestDecoder {
     if (meaning === undefined)
       return this.bind(this.read(body.subarray(0, headerLength)), body, headerLength, keyStart);
     return this.bindMeaning(meaning, leadingId(body, keyStart), body, headerLength);
+  }
+
+  /**
+   * The same for a request that came over gRPC.
+   *
+   * @throws BAD_REQUEST, BAD_TENSOR
+   */
+  bindMessage(message: InferMessage): BoundRequest {
+    return bindInferMessage(message, this.checks, this.templates);
   }
 
   /** Binds a request of which every input is binary. */

@@ -82,11 +82,16 @@ function walkParameters(
   }
 }
 
-function checkIgnored(cursor: JsonCursor, owner: string, name: string): void {
+/** Refuses names that ask for what the server does not have, whatever their value. @throws BAD_REQUEST */
+export function refuseReserved(name: string, owner: string): void {
   if (UNSUPPORTED.has(name)) fail(`parameter '${name}' of ${owner} is not supported by this server`);
   if (name.startsWith('triton_')) {
     fail(`parameter keys starting with 'triton_' are reserved; ${owner} has one`);
   }
+}
+
+function checkIgnored(cursor: JsonCursor, owner: string, name: string): void {
+  refuseReserved(name, owner);
   const kind = cursor.kind();
   if (kind === 'object' || kind === 'array' || kind === 'null') {
     fail(

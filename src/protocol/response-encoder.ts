@@ -59,7 +59,7 @@ export class ResponseEncoder {
     const { template, id } = request;
     const cached = this.headers.get(template);
     if (cached !== undefined && fits(cached, outputs)) return join(cached, id, outputs);
-    this.checkOutputs(template, outputs);
+    checkOutputs(this.outputs, template, outputs);
     if (template.outputs.length > 0 && template.outputs.every((output) => output.binary)) {
       const header = this.makeHeader(template, outputs);
       this.headers.set(template, header);
@@ -123,19 +123,24 @@ export class ResponseEncoder {
     }
     writer.writeText(']');
   }
+}
 
-  /** Shapes and sizes come from the model's run and must agree: a reader of the response would otherwise cut it wrongly. */
-  private checkOutputs(template: RequestTemplate, outputs: readonly OutputTensor[]): void {
-    if (outputs.length !== template.outputs.length) {
-      throw new Error(`This is a bug: ${outputs.length} outputs for a request of ${template.outputs.length}`);
-    }
-    for (const [i, { shape, data }] of outputs.entries()) {
-      const { name, datatype } = this.outputs[template.outputs[i]!.index]!;
-      const { elementBytes } = datatypeInfo(datatype);
-      const count = elementCount(shape);
-      if (count === undefined || (elementBytes > 0 && count * elementBytes !== data.length)) {
-        throw new Error(`This is a bug: output '${name}' has ${data.length} bytes for the shape ${formatShape(shape)}`);
-      }
+/** Shapes and sizes come from the model's run and must agree: a reader of the response would otherwise cut it wrongly. */
+export function checkOutputs(
+  specs: readonly TensorSpec[],
+  template: RequestTemplate,
+  outputs: readonly OutputTensor[],
+): void {
+  if (outputs.length !== template.outputs.length) {
+    throw new Error(`This is a bug: ${outputs.length} outputs for a request of ${template.outputs.length}`);
+  }
+  for (let i = 0; i < outputs.length; i++) {
+    const { shape, data } = outputs[i]!;
+    const { name, datatype } = specs[template.outputs[i]!.index]!;
+    const { elementBytes } = datatypeInfo(datatype);
+    const count = elementCount(shape);
+    if (count === undefined || (elementBytes > 0 && count * elementBytes !== data.length)) {
+      throw new Error(`This is a bug: output '${name}' has ${data.length} bytes for the shape ${formatShape(shape)}`);
     }
   }
 }

@@ -30,8 +30,8 @@ export interface ChildOptions<In> {
   readonly entry: URL;
   readonly env: Readonly<Record<string, string>>;
   readonly execArgv: readonly string[];
-  /** Descriptor that the child gets as number 4. */
-  readonly inherit: number | undefined;
+  /** Descriptors that the child gets as number 4 and following. */
+  readonly inherit: readonly number[];
   readonly policy: LifePolicy;
   /** Longest time without a word from it. */
   readonly silentMaxMs: number;
@@ -259,9 +259,7 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
     this.#isStopped = false;
     this.#killedFor = undefined;
     // What children print belongs to the log, never to the supervisor's stdout.
-    const stdio = ['ignore', 2, 2, 'ipc', ...(inherit === undefined ? [] : [inherit])] as Array<
-      'ignore' | 'ipc' | number
-    >;
+    const stdio = ['ignore', 2, 2, 'ipc', ...inherit] as Array<'ignore' | 'ipc' | number>;
     let child: NodeChild;
     try {
       child = fork(entry, [], {

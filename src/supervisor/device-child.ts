@@ -88,7 +88,7 @@ export class DeviceChild {
       entry: new URL('../../workers/device.js', import.meta.url),
       env: childEnvironment(device),
       execArgv: [],
-      inherit: undefined,
+      inherit: [],
       policy: DEVICE_POLICY,
       silentMaxMs: SILENT_MAX_MS,
       log: options.log,

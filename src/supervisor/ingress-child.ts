@@ -16,14 +16,17 @@ import type { ServedVersion } from './served-version.ts';
 /** Bodies in flight of one ingress process: room for a few of the largest. */
 const INFLIGHT_BODIES = 8;
 const INFLIGHT_MIN_BYTES = 256 * 1024 * 1024;
-/** Descriptor number under which the child finds the listening socket: after stdin, stdout, stderr and the channel. */
+/** Descriptor numbers under which the child finds the listening sockets: after stdin, stdout, stderr and the channel. */
 const LISTEN_FD = 4;
+const GRPC_LISTEN_FD = 5;
 /** Short-lived objects of a few thousand requests fit, so that they are gone before they are copied. */
 const SEMI_SPACE_MIB = 32;
 
 export interface IngressChildOptions {
   readonly settings: ServerSettings;
   readonly listenFd: number;
+  /** Undefined when gRPC is off. */
+  readonly grpcListenFd: number | undefined;
   readonly bellReadFd: number;
   readonly bellWriteFds: readonly number[];
   readonly log: Logger;
@@ -51,7 +54,7 @@ export class IngressChild {
       entry: new URL('../../workers/ingress.js', import.meta.url),
       env: {},
       execArgv: [`--max-semi-space-size=${SEMI_SPACE_MIB}`],
-      inherit: options.listenFd,
+      inherit: options.grpcListenFd === undefined ? [options.listenFd] : [options.listenFd, options.grpcListenFd],
       policy: INGRESS_POLICY,
       silentMaxMs: ingressSilentMaxMs(options.settings.maxBodyBytes),
       log: options.log,
@@ -80,12 +83,13 @@ export class IngressChild {
         return;
       case 'hello': {
         this.process.up();
-        const { settings, bellReadFd, bellWriteFds, announcement } = this.#options;
+        const { settings, grpcListenFd, bellReadFd, bellWriteFds, announcement } = this.#options;
         this.process.send({
           type: 'init',
           supervisorPid: process.pid,
           slot: this.slot,
           listenFd: LISTEN_FD,
+          grpcListenFd: grpcListenFd === undefined ? undefined : GRPC_LISTEN_FD,
           bellFd: bellReadFd,
           bellFds: bellWriteFds,
           settings: {

@@ -130,31 +130,53 @@ export function requireOpenFiles(models: readonly RepositoryModel[], allowed = o
   });
 }
 
-/** Opens both addresses; each that cannot be opened is named. @throws ExitError ADDRESS */
-export async function openListeners(settings: ServerSettings): Promise<{ http: Listener; metrics: Listener }> {
-  const { host, httpPort, metricsPort } = settings;
-  const metricsHost = host.startsWith('unix:') ? '127.0.0.1' : host;
+export interface Listeners {
+  readonly http: Listener;
+  /** Undefined when gRPC is off. */
+  readonly grpc: Listener | undefined;
+  readonly metrics: Listener;
+}
+
+interface Wanted {
+  readonly name: keyof Listeners;
+  /** As messages call it. */
+  readonly what: string;
+  readonly host: string;
+  readonly port: number;
+  readonly flag: string;
+}
+
+/** Opens all addresses; each that cannot be opened is named. @throws ExitError ADDRESS */
+export async function openListeners(settings: ServerSettings): Promise<Listeners> {
+  const opened = new Map<keyof Listeners, Listener>();
+  const messages: string[] = [];
   const mended = new Set<string>();
-  const open = async (what: string, where: string, port: number): Promise<Listener | string> => {
+  for (const { name, what, host, port, flag } of wantedListeners(settings)) {
     try {
-      return await openListener({ host: where, port, backlog: BACKLOG });
+      opened.set(name, await openListener({ host, port, backlog: BACKLOG }));
     } catch (error) {
       if (!(error instanceof SystemError)) throw error;
-      const isPath = where.startsWith('unix:');
-      mended.add(
-        isPath || ADDRESS_FAULTS.has(error.code) ? '--host' : what === 'HTTP' ? '--http-port' : '--metrics-port',
-      );
+      const isPath = host.startsWith('unix:');
+      mended.add(isPath || ADDRESS_FAULTS.has(error.code) ? '--host' : flag);
       const reason = (isPath ? undefined : LISTEN_FAULTS.get(error.code)) ?? error.message.replace(LISTEN_DETAIL, '');
       const code = reason.includes(error.code) ? '' : ` (${error.code})`;
-      return `Cannot listen for ${what} on ${where}${isPath ? '' : ` port ${port}`}: ${reason}${code}.`;
+      messages.push(`Cannot listen for ${what} on ${host}${isPath ? '' : ` port ${port}`}: ${reason}${code}.`);
     }
-  };
-  const http = await open('HTTP', host, httpPort);
-  const metrics = await open('metrics', metricsHost, metricsPort);
-  if (typeof http !== 'string' && typeof metrics !== 'string') return { http, metrics };
-  for (const listener of [http, metrics]) if (typeof listener !== 'string') listener.close();
-  const messages = [http, metrics].filter((listener) => typeof listener === 'string');
-  throw new ExitError('ADDRESS', messages.join('\n'), {
-    hint: `Choose another with ${[...mended].join(' and ')}.`,
-  });
+  }
+  const [http, grpc, metrics] = [opened.get('http'), opened.get('grpc'), opened.get('metrics')];
+  if (messages.length === 0 && http !== undefined && metrics !== undefined) return { http, grpc, metrics };
+  for (const listener of opened.values()) listener.close();
+  throw new ExitError('ADDRESS', messages.join('\n'), { hint: `Choose another with ${[...mended].join(' and ')}.` });
+}
+
+function wantedListeners({ host, httpPort, grpcPort, metricsPort, origins }: ServerSettings): Wanted[] {
+  const isPath = host.startsWith('unix:');
+  const wanted: Wanted[] = [{ name: 'http', what: 'HTTP', host, port: httpPort, flag: '--http-port' }];
+  // What is served on a path is meant to be reached by whoever may open it: no port is opened besides that nobody has asked for.
+  const network = isPath ? '127.0.0.1' : host;
+  if (grpcPort !== 'none' && !(isPath && origins.grpcPort.source === 'default')) {
+    wanted.push({ name: 'grpc', what: 'gRPC', host: network, port: grpcPort, flag: '--grpc-port' });
+  }
+  wanted.push({ name: 'metrics', what: 'metrics', host: network, port: metricsPort, flag: '--metrics-port' });
+  return wanted;
 }

@@ -20,7 +20,7 @@ export class RuntimeFile {
     this.#log = log;
   }
 
-  write(addresses: { http: string; metrics: string }): void {
+  write(addresses: Readonly<Record<string, string>>): void {
     try {
       makeDirectory(this.#directory, 0o700);
       requirePrivate(this.#directory);

@@ -86,7 +86,7 @@ export function statusDocument(supervisor: Supervisor): unknown {
       ready,
       reason,
     },
-    addresses: { http: supervisor.httpUrl, metrics: supervisor.metricsUrl },
+    addresses: supervisor.addresses,
     loads: supervisor.loads,
     processes: processes(supervisor).map((one) => ({
       role: one.role,

@@ -27,7 +27,14 @@ import { Loads } from './loads.ts';
 import { MemoryCache } from './memory-cache.ts';
 import { MemoryLedger } from './memory-ledger.ts';
 import { OomWatch } from './oom-watch.ts';
-import { openListeners, readDevices, readModels, requireOpenFiles, requireQueueMemory } from './preparation.ts';
+import {
+  type Listeners,
+  openListeners,
+  readDevices,
+  readModels,
+  requireOpenFiles,
+  requireQueueMemory,
+} from './preparation.ts';
 import { Readiness } from './readiness.ts';
 import { RuntimeFile } from './runtime-file.ts';
 import { ServedVersion } from './served-version.ts';
@@ -62,10 +69,12 @@ export class Supervisor {
   readonly finished: Promise<number>;
   state: ServerState = 'starting';
   httpUrl = '';
+  /** Undefined when gRPC is off. */
+  grpcTarget: string | undefined;
   metricsUrl = '';
   /** It has been ready, and has said so. */
   #announced = false;
-  readonly #listeners: { http: Listener; metrics: Listener };
+  readonly #listeners: Listeners;
   readonly #pipes: Pipe[] = [];
   readonly #loads: Loads;
   readonly #weightLock: WeightLock;
@@ -98,12 +107,13 @@ export class Supervisor {
     log: Logger,
     devices: readonly Device[],
     models: readonly RepositoryModel[],
-    listeners: { http: Listener; metrics: Listener },
+    listeners: Listeners,
   ) {
     this.settings = settings;
     this.log = log;
     this.#listeners = listeners;
     this.httpUrl = urlOf(listeners.http);
+    this.grpcTarget = listeners.grpc === undefined ? undefined : targetOf(listeners.grpc);
     this.metricsUrl = urlOf(listeners.metrics);
     this.finished = new Promise((resolve) => {
       this.#finish = resolve;
@@ -159,6 +169,7 @@ export class Supervisor {
         new IngressChild(slot, {
           settings,
           listenFd: listeners.http.fd,
+          grpcListenFd: listeners.grpc?.fd,
           bellReadFd: this.#pipes[slot]!.readFd,
           bellWriteFds,
           log,
@@ -192,7 +203,7 @@ export class Supervisor {
     process.on('SIGINT', stop);
     process.on('SIGHUP', () => this.#hangUp());
     await this.#admin.listen();
-    this.#runtimeFile.write({ http: this.httpUrl, metrics: this.metricsUrl });
+    this.#runtimeFile.write(this.addresses);
     this.#service.start();
     for (const child of this.ingresses) child.start();
     for (const child of this.devices) child.start();
@@ -213,12 +224,13 @@ export class Supervisor {
 
   /** Tells whoever started the server where it is, and that it is ready, or why not. */
   #announce(notReady: string): void {
-    const addresses = { http: this.httpUrl, metrics: this.metricsUrl };
+    const { addresses } = this;
     const summary = { ...addresses, ...this.readiness.summary() };
     if (notReady === '') this.log.info(summary, 'ready');
     else this.log.error({ reason: notReady, ...summary }, 'started, but not ready');
     const what = notReady === '' ? 'ready' : 'not ready';
-    process.stdout.write(`batchport ${what} http=${addresses.http} metrics=${addresses.metrics}\n`);
+    const listed = Object.entries(addresses).map(([name, address]) => ` ${name}=${address}`);
+    process.stdout.write(`batchport ${what}${listed.join('')}\n`);
   }
 
   /** Resolves when every ingress listens and every model has been loaded or has failed. */
@@ -260,6 +272,12 @@ export class Supervisor {
     };
   }
 
+  /** Where the server is, by protocol. */
+  get addresses(): Readonly<Record<string, string>> {
+    const grpc = this.grpcTarget === undefined ? {} : { grpc: this.grpcTarget };
+    return { http: this.httpUrl, ...grpc, metrics: this.metricsUrl };
+  }
+
   get loads() {
     return this.#loads.now;
   }
@@ -294,10 +312,16 @@ export class Supervisor {
     const timeoutMs = this.settings.drainTimeoutS * 1000;
     const cut = await Promise.all(this.ingresses.map((child) => child.drain(timeoutMs, STOP_GRACE_MS)));
     // Nobody accepts any more: new clients are refused instead of left waiting.
-    this.#listeners.http.close();
+    this.#closeListeners();
     await Promise.all(this.devices.map((child) => child.stop(STOP_GRACE_MS)));
     const unanswered = cut.reduce((sum, requests) => sum + requests, 0);
     await this.#stopEverything(unanswered > 0 ? exitCode('DRAIN_CUT') : exitCode('OK'));
+  }
+
+  /** Those that ingress processes accept on; a second call does nothing. */
+  #closeListeners(): void {
+    this.#listeners.http.close();
+    this.#listeners.grpc?.close();
   }
 
   async #stopEverything(code: number): Promise<void> {
@@ -313,7 +337,7 @@ export class Supervisor {
     await Promise.all([...this.ingresses, ...this.devices].map((child) => child.process.gone));
     // The admin server closes the descriptor that it listens on.
     this.#admin.close();
-    this.#listeners.http.close();
+    this.#closeListeners();
     for (const { readFd, writeFd } of this.#pipes) {
       closeSync(readFd);
       closeSync(writeFd);
@@ -337,7 +361,11 @@ function uniqueNames(devices: readonly Device[]): string[] {
   });
 }
 
-function urlOf({ address, port, family }: Listener): string {
-  if (family === 'unix') return `unix:${address}`;
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+function urlOf(listener: Listener): string {
+  return listener.family === 'unix' ? `unix:${listener.address}` : `http://${targetOf(listener)}`;
+}
+
+/** As gRPC clients take it. */
+function targetOf({ address, port, family }: Listener): string {
+  return `${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }

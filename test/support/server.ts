@@ -26,6 +26,8 @@ const MARK = 'BATCHPORT_TEST_SERVER';
 export const PROJECT_DIR = fileURLToPath(new URL('../../..', import.meta.url));
 
 export interface ServerOptions {
+  /** Whether to serve gRPC too; off by default. */
+  readonly grpc?: boolean;
   /** Model repository to serve. */
   readonly repository?: string;
   /** Further arguments, after the ones made here. */
@@ -98,7 +100,16 @@ export class TestServer {
   constructor(options: ServerOptions) {
     this.mark = randomUUID();
     this.onLog = options.onLog;
-    const args = ['run', '--host', '127.0.0.1', '--http-port', '0', '--metrics-port', '0'];
+    const args = [
+      'run',
+      '--host',
+      '127.0.0.1',
+      '--http-port',
+      '0',
+      '--grpc-port',
+      options.grpc === true ? '0' : 'none',
+    ];
+    args.push('--metrics-port', '0');
     if (options.repository !== undefined) args.push('--model-repository', options.repository);
     // A test's own process tells its children so; the server is not one of them.
     const env = {

@@ -34,6 +34,6 @@ test('a marker without a partner or without a table is an error', () => {
 
 test('errors and metrics have their tables', () => {
   const errors = withTables('<!-- errors:begin -->\n<!-- errors:end -->\n');
-  assert.match(errors, /\| `QUEUE_FULL` \| 429 \| 1 s \| /);
-  assert.match(errors, /\| `BAD_TENSOR` \| 400 \| {2}\| /);
+  assert.match(errors, /\| `QUEUE_FULL` \| 429 \| `RESOURCE_EXHAUSTED` \| 1 s \| /);
+  assert.match(errors, /\| `BAD_TENSOR` \| 400 \| `INVALID_ARGUMENT` \| {2}\| /);
 });

@@ -61,7 +61,7 @@ test('mistakes on the command line end with 2 and one or two lines that say what
     [['--http-port', '99999', 'm.onnx'], '--http-port: 99999 is not a port from 0 to 65535'],
     [['--log-level', 'loud'], '--log-level: "loud" is not one of fatal, error, warn, info, debug, trace'],
     [['--strict-readiness=maybe'], '--strict-readiness: "maybe" is not true or false'],
-    [['--grpc-port', '8001', 'm.onnx'], '--grpc-port: this version serves HTTP only, not gRPC'],
+    [['--grpc-port', 'off', 'm.onnx'], '--grpc-port: "off" is not a port from 0 to 65535, or none'],
     [['infer'], 'infer needs a model\n       usage: infer <model>; infer --help has examples'],
     [['inspect', 'a', 'b'], 'unexpected argument "b"'],
     [['a.onnx', 'b.onnx'], 'unexpected argument "b.onnx"\n       to serve several models: --model-repository DIR'],

@@ -57,6 +57,7 @@ test('without anything but a model, every setting has its default and says so', 
     ingress: 1,
     host: '127.0.0.1',
     httpPort: 8000,
+    grpcPort: 8001,
     metricsPort: 8002,
     maxBodyBytes: 67_108_864,
     headersTimeoutS: 60,
@@ -152,12 +153,12 @@ test('a value that is not valid names where it came from and what is expected', 
 });
 
 test('an unknown key of the file is an error that names it and the nearest known one', () => {
-  const config = configFile('{"$schema": "x", "htp_port": 1, "grpc_port": 8001, "config": "y", "zzzz": 1}');
+  const config = configFile('{"$schema": "x", "htp_port": 1, "grpc_prt": 8001, "config": "y", "zzzz": 1}');
   assert.deepEqual(problemsOf({ flags: { model: 'm', config } }), [
     `${config}:1:18: htp_port: unknown key (did you mean "http_port"?)`,
-    `${config}:1:33: grpc_port: this version serves HTTP only, not gRPC; remove the key`,
-    `${config}:1:52: config: a configuration file cannot name another one`,
-    `${config}:1:67: zzzz: unknown key`,
+    `${config}:1:33: grpc_prt: unknown key (did you mean "grpc_port"?)`,
+    `${config}:1:51: config: a configuration file cannot name another one`,
+    `${config}:1:66: zzzz: unknown key`,
   ]);
 });
 
@@ -203,7 +204,11 @@ test('the same port for two listeners is refused, unless any free one will do', 
   assert.deepEqual(problemsOf({ flags: { model: 'm', httpPort: '8002' } }), [
     '--http-port: http_port and metrics_port are both 8002; give them different ports',
   ]);
-  assert.deepEqual(problemsOf({ flags: { model: 'm', httpPort: '0', metricsPort: '0' } }), []);
+  assert.deepEqual(problemsOf({ flags: { model: 'm', grpcPort: '8000' } }), [
+    '--grpc-port: http_port and grpc_port are both 8000; give them different ports',
+  ]);
+  assert.deepEqual(problemsOf({ flags: { model: 'm', httpPort: '0', grpcPort: '0', metricsPort: '0' } }), []);
+  assert.deepEqual(problemsOf({ flags: { model: 'm', httpPort: '8001', grpcPort: 'none' } }), []);
 });
 
 test('the error of bad settings has the exit code of their source and says how many more there are', () => {
@@ -220,7 +225,7 @@ test('the error of bad settings has the exit code of their source and says how m
   assert.match(failure({ flags: { model: 'm', ingress: '0', httpPort: 'x' } }).hint!, /^1 more; "check-config"/);
 });
 
-test('a mistyped variable and the reserved one are warned of, variables of other programs are not', () => {
+test('a mistyped variable is warned of, variables of other programs are not', () => {
   const { warnings } = examineSettings({
     cwd,
     machine,
@@ -234,10 +239,7 @@ test('a mistyped variable and the reserved one are warned of, variables of other
       HTTP_PORT: '1',
     },
   });
-  assert.deepEqual(warnings, [
-    'BATCHPORT_HTP_PORT is not a setting; did you mean BATCHPORT_HTTP_PORT?',
-    'BATCHPORT_GRPC_PORT is ignored: this version serves HTTP only, not gRPC',
-  ]);
+  assert.deepEqual(warnings, ['BATCHPORT_HTP_PORT is not a setting; did you mean BATCHPORT_HTTP_PORT?']);
 });
 
 test('a variable that Kubernetes made of a service is refused with how to turn that off', () => {

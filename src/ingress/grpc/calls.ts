@@ -1,0 +1,106 @@
+/**
+ * What the calls of a gRPC server have in common: where requests go, what is held for answers, and which calls there are, for a drain and for clients that do not take
+ * their answers.
+ */
+import { BatchportError } from '../../config/errors.ts';
+import { readInferMessage } from '../../protocol/grpc/infer-message.ts';
+import { nowUs } from '../../system/clock.ts';
+import type { BodyBudget } from '../body.ts';
+import { Inference, QUEUE_FULL_MESSAGE, type Reply } from '../inference.ts';
+import { ModelTable } from '../model-table.ts';
+import type { ServerCall } from './types.ts';
+
+/** A call that is not over. */
+export interface OpenCall {
+  /** The server stops: no more messages are taken. */
+  drain(): void;
+  /** To be called once per idle period: a client that takes nothing of its answers is given up. */
+  checkTaken(): void;
+}
+
+/** A request of a call. */
+export interface MessageReply extends Reply {
+  /** Told before anything can be answered. */
+  begun(inference: Inference): void;
+}
+
+export class Calls {
+  readonly budget: BodyBudget;
+  readonly #models: ModelTable;
+  readonly #noteFailure: (error: BatchportError, model: string, id: string | undefined) => void;
+  readonly #open = new Set<OpenCall>();
+  #draining = false;
+
+  constructor(
+    models: ModelTable,
+    budget: BodyBudget,
+    noteFailure: (error: BatchportError, model: string, id: string | undefined) => void,
+  ) {
+    this.#models = models;
+    this.budget = budget;
+    this.#noteFailure = noteFailure;
+  }
+
+  get draining(): boolean {
+    return this.#draining;
+  }
+
+  /** Calls that are not over. */
+  get count(): number {
+    return this.#open.size;
+  }
+
+  opened(call: OpenCall): void {
+    this.#open.add(call);
+  }
+
+  closed(call: OpenCall): void {
+    this.#open.delete(call);
+  }
+
+  drain(): void {
+    this.#draining = true;
+    for (const call of this.#open) call.drain();
+  }
+
+  checkTaken(): void {
+    for (const call of this.#open) call.checkTaken();
+  }
+
+  /**
+   * Brings a message to the inference path.
+   *
+   * @param startedUs when it came; for a call of one message, when the call came.
+   * @throws BatchportError for what is wrong before there is an inference; afterwards the reply gets it.
+   */
+  submit(bytes: Buffer, call: ServerCall, startedUs: number, reply: MessageReply): void {
+    if (this.#draining) throw shuttingDown();
+    const message = readInferMessage(bytes);
+    const serving = ModelTable.serving(this.#models.find(message.modelName, message.modelVersion || undefined));
+    const inference = new Inference(serving, reply, startedUs);
+    reply.begun(inference);
+    if (serving.producer.full) inference.fail(new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE));
+    else inference.submitMessage(message, deadlineUsOf(call));
+  }
+
+  /** For whoever looks for a request of theirs. */
+  noteFailure(error: BatchportError, inference: Inference | undefined): void {
+    this.#noteFailure(error, inference?.model ?? '', inference?.id);
+  }
+}
+
+export function shuttingDown(): BatchportError {
+  return new BatchportError('DRAINING', 'The server is shutting down.');
+}
+
+/** Deadline of a call on the monotonic clock; 0 for none. */
+function deadlineUsOf(call: ServerCall): number {
+  const deadlineMs = Number(call.getDeadline());
+  return Number.isFinite(deadlineMs) ? Math.max(1, nowUs() + (deadlineMs - Date.now()) * 1000) : 0;
+}
+
+/** Ends the inference of a call that is over: the client has left, or its deadline has passed. */
+export function endInference(inference: Inference, call: ServerCall): void {
+  if (Number(call.getDeadline()) <= Date.now() + 1) inference.expire();
+  else inference.cancel();
+}

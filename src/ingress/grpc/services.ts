@@ -1,0 +1,126 @@
+/**
+ * The methods of inference.GRPCInferenceService that are documents, and those that the server does not have: the same answers as over HTTP.
+ */
+import type { Server, ServerUnaryCall, sendUnaryData } from '@grpc/grpc-js';
+import { BatchportError } from '../../config/errors.ts';
+import { type MessageTable, type MessageValue, readMessage, writeMessage } from '../../protocol/grpc/message.ts';
+import {
+  DATA_TYPES,
+  EMPTY,
+  INDEX_REQUEST,
+  INDEX_RESPONSE,
+  LIVE_RESPONSE,
+  MODEL_CONFIG_RESPONSE,
+  MODEL_METADATA_RESPONSE,
+  MODEL_REQUEST,
+  READY_RESPONSE,
+  SERVER_METADATA_RESPONSE,
+} from '../../protocol/grpc/messages.ts';
+import type { Documents } from '../documents.ts';
+import { asBatchportError } from '../inference.ts';
+import type { Endpoint } from '../router.ts';
+import { statusOf } from './status.ts';
+
+export const INFERENCE_SERVICE = 'inference.GRPCInferenceService';
+
+/** Methods that other servers of the protocol have, and why this one does not. */
+const UNSUPPORTED: Readonly<Record<string, string>> = {
+  ModelStatistics: 'This server keeps no statistics of this form; its metrics port has /metrics and /status.',
+  RepositoryModelLoad: 'Models cannot be loaded over the network by this server: its repository is read at start.',
+  RepositoryModelUnload: 'Models cannot be unloaded over the network by this server: its repository is read at start.',
+  SystemSharedMemoryStatus: 'This server takes no tensors from shared memory.',
+  SystemSharedMemoryRegister: 'This server takes no tensors from shared memory.',
+  SystemSharedMemoryUnregister: 'This server takes no tensors from shared memory.',
+  CudaSharedMemoryStatus: 'This server takes no tensors from shared memory.',
+  CudaSharedMemoryRegister: 'This server takes no tensors from shared memory.',
+  CudaSharedMemoryUnregister: 'This server takes no tensors from shared memory.',
+  TraceSetting: 'This server writes no traces.',
+  LogSettings: 'The log of this server is set when it is started (--log-level).',
+};
+
+interface Method {
+  readonly request: MessageTable;
+  readonly response: MessageTable;
+  readonly answer: (documents: Documents, request: Readonly<Record<string, string | boolean | number>>) => MessageValue;
+}
+
+const METHODS: Readonly<Record<string, Method>> = {
+  ServerLive: { request: EMPTY, response: LIVE_RESPONSE, answer: () => ({ live: true }) },
+  ServerReady: { request: EMPTY, response: READY_RESPONSE, answer: ({ ready }) => ({ ready }) },
+  ServerMetadata: {
+    request: EMPTY,
+    response: SERVER_METADATA_RESPONSE,
+    answer: (documents) => documentOf(documents, 'serverMetadata', {}),
+  },
+  ModelReady: {
+    request: MODEL_REQUEST,
+    response: READY_RESPONSE,
+    answer: (documents, request) => documentOf(documents, 'modelReady', request),
+  },
+  ModelMetadata: {
+    request: MODEL_REQUEST,
+    response: MODEL_METADATA_RESPONSE,
+    answer: (documents, request) => {
+      const { parameters, ...metadata } = documentOf(documents, 'modelMetadata', request);
+      const properties = Object.entries(parameters as object).map(([key, value]) => ({ key, value: String(value) }));
+      return { ...metadata, properties };
+    },
+  },
+  ModelConfig: {
+    request: MODEL_REQUEST,
+    response: MODEL_CONFIG_RESPONSE,
+    answer: (documents, request) => {
+      const config = documentOf(documents, 'modelConfig', request);
+      return { config: { ...config, input: numbered(config.input), output: numbered(config.output) } };
+    },
+  },
+  RepositoryIndex: {
+    request: INDEX_REQUEST,
+    response: INDEX_RESPONSE,
+    answer: (documents, { ready }) => ({ models: documents.entries(ready === true) }),
+  },
+};
+
+function documentOf(
+  documents: Documents,
+  endpoint: Endpoint,
+  { name, version }: Readonly<Record<string, unknown>>,
+): MessageValue {
+  const route = { endpoint, model: String(name ?? ''), version: String(version ?? '') || undefined };
+  return documents.answer(route).document as MessageValue;
+}
+
+/** Tensors with the numbers of their data types. */
+function numbered(tensors: unknown): MessageValue[] {
+  return (tensors as { data_type: string }[]).map((tensor) => ({ ...tensor, data_type: DATA_TYPES[tensor.data_type] }));
+}
+
+export function addInferenceDocuments(server: Server, documents: Documents): void {
+  for (const [name, { request, response, answer }] of Object.entries(METHODS)) {
+    addUnary(server, `/${INFERENCE_SERVICE}/${name}`, (message) =>
+      writeMessage(response, answer(documents, readMessage(request, message))),
+    );
+  }
+  for (const [name, reason] of Object.entries(UNSUPPORTED)) {
+    addUnary(server, `/${INFERENCE_SERVICE}/${name}`, () => {
+      throw new BatchportError('NOT_SUPPORTED', reason);
+    });
+  }
+}
+
+/** @param answer may throw what the client is told. */
+export function addUnary(server: Server, path: string, answer: (message: Buffer) => Buffer): void {
+  const handle = (call: ServerUnaryCall<Buffer, Buffer>, done: sendUnaryData<Buffer>): void => {
+    try {
+      done(null, answer(call.request));
+    } catch (error) {
+      done(statusOf(asBatchportError(error)));
+    }
+  };
+  server.register(path, handle, asIs, asIs, 'unary');
+}
+
+/** Messages are read and written by the handlers: what grpc-js makes of an error in between tells nobody anything. */
+export function asIs(message: Buffer): Buffer {
+  return message;
+}

@@ -1,0 +1,86 @@
+/**
+ * Messages other than those of inference, which are small and rare: written and read by a table of their fields.
+ *
+ * As proto3 has it, a value equal to its type's zero is not written, and what is not there is read as that. Fields that the table does not have are passed over.
+ */
+import { BYTES, malformed, ProtobufReader, VARINT } from './protobuf-reader.ts';
+
+/** What a field holds; `int` is any of int32, int64 and the enumerations, within ±2^53. */
+export type FieldKind = 'string' | 'bool' | 'int' | MessageTable;
+
+export interface MessageField {
+  readonly name: string;
+  readonly kind: FieldKind;
+  readonly repeated?: boolean;
+}
+
+/** Fields by number. */
+export interface MessageTable {
+  readonly [field: number]: MessageField;
+}
+
+export type MessageValue = Readonly<Record<string, unknown>>;
+
+/** Writes the fields of `value` that the table has. */
+export function writeMessage(table: MessageTable, value: MessageValue): Buffer {
+  const parts: Buffer[] = [];
+  for (const [number, { name, kind, repeated }] of Object.entries(table)) {
+    const held = value[name];
+    if (held === undefined || held === null) continue;
+    if (repeated !== true) writeField(parts, Number(number), kind, held);
+    else if (kind === 'int') writePacked(parts, Number(number), held as readonly number[]);
+    else for (const element of held as readonly unknown[]) writeField(parts, Number(number), kind, element, true);
+  }
+  return Buffer.concat(parts);
+}
+
+function writeField(parts: Buffer[], number: number, kind: FieldKind, value: unknown, element = false): void {
+  if (kind === 'bool' || kind === 'int') {
+    const varint = writeInteger(BigInt(value as number | boolean));
+    if (Number(value) !== 0) parts.push(tag(number, VARINT), varint);
+    return;
+  }
+  const bytes = typeof kind === 'string' ? Buffer.from(value as string) : writeMessage(kind, value as MessageValue);
+  if (bytes.length === 0 && kind === 'string' && !element) return;
+  parts.push(tag(number, BYTES), writeInteger(BigInt(bytes.length)), bytes);
+}
+
+function writePacked(parts: Buffer[], number: number, values: readonly number[]): void {
+  if (values.length === 0) return;
+  const packed = Buffer.concat(values.map((value) => writeInteger(BigInt(value))));
+  parts.push(tag(number, BYTES), writeInteger(BigInt(packed.length)), packed);
+}
+
+function tag(number: number, wireType: number): Buffer {
+  return writeInteger(BigInt((number << 3) | wireType));
+}
+
+/** A varint; negative integers take ten bytes. */
+function writeInteger(value: bigint): Buffer {
+  const bytes: number[] = [];
+  let rest = BigInt.asUintN(64, value);
+  for (; rest >= 128n; rest >>= 7n) bytes.push(Number(rest & 127n) | 128);
+  bytes.push(Number(rest));
+  return Buffer.from(bytes);
+}
+
+/**
+ * Reads a message without repeated or nested fields, as requests here are.
+ *
+ * @throws BAD_REQUEST
+ */
+export function readMessage(table: MessageTable, bytes: Buffer): Record<string, string | boolean | number> {
+  const value: Record<string, string | boolean | number> = {};
+  for (const { name, kind } of Object.values(table) as MessageField[]) {
+    value[name] = kind === 'string' ? '' : kind === 'bool' ? false : 0;
+  }
+  const reader = new ProtobufReader(bytes);
+  while (reader.next()) {
+    const field = table[reader.field];
+    if (field === undefined) reader.skip();
+    else if (field.kind === 'string') value[field.name] = reader.string();
+    else if (field.kind === 'bool') value[field.name] = reader.bool();
+    else malformed(`field ${reader.field} cannot be read`);
+  }
+  return value;
+}

@@ -1,0 +1,97 @@
+/**
+ * The tables of the small messages: field numbers as in config/proto, which a test holds against them.
+ */
+import type { MessageTable } from './message.ts';
+
+export const EMPTY = {} satisfies MessageTable;
+
+/** ModelReadyRequest, ModelMetadataRequest, ModelConfigRequest. */
+export const MODEL_REQUEST = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'version', kind: 'string' },
+} satisfies MessageTable;
+
+export const LIVE_RESPONSE = { 1: { name: 'live', kind: 'bool' } } satisfies MessageTable;
+export const READY_RESPONSE = { 1: { name: 'ready', kind: 'bool' } } satisfies MessageTable;
+
+export const SERVER_METADATA_RESPONSE = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'version', kind: 'string' },
+  3: { name: 'extensions', kind: 'string', repeated: true },
+} satisfies MessageTable;
+
+const TENSOR_METADATA = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'datatype', kind: 'string' },
+  3: { name: 'shape', kind: 'int', repeated: true },
+} satisfies MessageTable;
+
+const PROPERTY = { 1: { name: 'key', kind: 'string' }, 2: { name: 'value', kind: 'string' } } satisfies MessageTable;
+
+export const MODEL_METADATA_RESPONSE = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'versions', kind: 'string', repeated: true },
+  3: { name: 'platform', kind: 'string' },
+  4: { name: 'inputs', kind: TENSOR_METADATA, repeated: true },
+  5: { name: 'outputs', kind: TENSOR_METADATA, repeated: true },
+  6: { name: 'properties', kind: PROPERTY, repeated: true },
+} satisfies MessageTable;
+
+const MODEL_INPUT = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'data_type', kind: 'int' },
+  4: { name: 'dims', kind: 'int', repeated: true },
+} satisfies MessageTable;
+
+const MODEL_OUTPUT = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'data_type', kind: 'int' },
+  3: { name: 'dims', kind: 'int', repeated: true },
+} satisfies MessageTable;
+
+/** Numbers of the enumeration DataType. */
+export const DATA_TYPES: Readonly<Record<string, number>> = {
+  TYPE_BOOL: 1,
+  TYPE_UINT8: 2,
+  TYPE_UINT16: 3,
+  TYPE_UINT32: 4,
+  TYPE_UINT64: 5,
+  TYPE_INT8: 6,
+  TYPE_INT16: 7,
+  TYPE_INT32: 8,
+  TYPE_INT64: 9,
+  TYPE_FP16: 10,
+  TYPE_FP32: 11,
+  TYPE_FP64: 12,
+  TYPE_STRING: 13,
+  TYPE_BF16: 14,
+};
+
+const MODEL_CONFIG = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'platform', kind: 'string' },
+  4: { name: 'max_batch_size', kind: 'int' },
+  5: { name: 'input', kind: MODEL_INPUT, repeated: true },
+  6: { name: 'output', kind: MODEL_OUTPUT, repeated: true },
+  17: { name: 'backend', kind: 'string' },
+} satisfies MessageTable;
+
+export const MODEL_CONFIG_RESPONSE = { 1: { name: 'config', kind: MODEL_CONFIG } } satisfies MessageTable;
+
+export const INDEX_REQUEST = {
+  1: { name: 'repository_name', kind: 'string' },
+  2: { name: 'ready', kind: 'bool' },
+} satisfies MessageTable;
+
+const MODEL_INDEX = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'version', kind: 'string' },
+  3: { name: 'state', kind: 'string' },
+  4: { name: 'reason', kind: 'string' },
+} satisfies MessageTable;
+
+export const INDEX_RESPONSE = { 1: { name: 'models', kind: MODEL_INDEX, repeated: true } } satisfies MessageTable;
+
+export const HEALTH_REQUEST = { 1: { name: 'service', kind: 'string' } } satisfies MessageTable;
+/** Status 1 is SERVING, 2 NOT_SERVING, 3 SERVICE_UNKNOWN. */
+export const HEALTH_RESPONSE = { 1: { name: 'status', kind: 'int' } } satisfies MessageTable;
