@@ -3,6 +3,7 @@
  *
  * Bound: one sample per process and look.
  */
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { processesOf } from '../support/idle.ts';
 import { openFiles, zombiesOf } from '../support/process-table.ts';
 import type { Scene } from './fault.ts';
@@ -21,15 +22,16 @@ export class Watch {
   readonly samples: Sample[] = [];
   /** What must not be, in words. */
   readonly faults: string[] = [];
-  looks = 0;
   readonly #scene: Scene;
   readonly #startedMs = performance.now();
+  readonly #delay = monitorEventLoopDelay();
   #zombies: ReadonlySet<number> = new Set();
   #timer: NodeJS.Timeout | undefined;
   #looking = Promise.resolve();
 
   constructor(scene: Scene, intervalMs: number) {
     this.#scene = scene;
+    this.#delay.enable();
     this.#timer = setInterval(() => {
       this.#looking = this.#looking.then(() => this.#look());
     }, intervalMs);
@@ -40,8 +42,14 @@ export class Watch {
     return (performance.now() - this.#startedMs) / 1000;
   }
 
+  /** Longest time for which this very process was not given a processor, or was busy with one thing: a machine that is that slow may break limits of time. */
+  get longestDelayMs(): number {
+    return this.#delay.max / 1e6;
+  }
+
   async stop(): Promise<void> {
     clearInterval(this.#timer);
+    this.#delay.disable();
     await this.#looking;
   }
 
@@ -60,7 +68,6 @@ export class Watch {
         }
       }
       this.#lookForZombies();
-      this.looks++;
     } catch (error) {
       if (this.#scene.paused === 0) this.faults.push(`at ${this.nowS.toFixed(1)} s: ${(error as Error).message}`);
     }

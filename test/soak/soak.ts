@@ -146,6 +146,7 @@ export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }
   await blame('the stop', stopCleanly(server));
   const checks: Check[] = [
     ...requestChecks(tally),
+    stated("longest delay of the soak's own event loop", `${Math.round(watch.longestDelayMs)} ms`),
     stated('faults', drivers.count),
     stated('deaths of processes', restarts),
     none('ends of processes that nobody caused', exits.length),
