@@ -8,6 +8,7 @@
  * not the instants at which processes are hit.
  */
 import { ChildHook } from '../support/child-hook.ts';
+import { sendTogether } from '../support/exchange.ts';
 import {
   assertAllAtWork,
   assertIdle,
@@ -28,7 +29,7 @@ import { Pipers } from './pipers.ts';
 import { PROCESS_FAULTS } from './process-faults.ts';
 import { Watch } from './samples.ts';
 import { pause, Tally } from './tally.ts';
-import { VISITORS } from './visitors.ts';
+import { LARGE, VISITORS } from './visitors.ts';
 
 export interface SoakOptions {
   readonly seconds: number;
@@ -49,6 +50,8 @@ export interface SoakReport {
 const FAULTS_MAX = 4;
 /** Liveness: far beyond what a loaded machine needs to start everything again. */
 const RECOVERY_LIMIT_MS = 120_000;
+/** More than an ingress process has threads for. */
+const LARGE_AT_ONCE = 4;
 const LOOK_MS = 1000;
 const PROGRESS_S = 30;
 /** A run shorter than this has only the faults that are over quickly. */
@@ -103,6 +106,7 @@ export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }
   // Ready is the server with its first device.
   await assertAllAtWork(server);
   await load(server, tally, random, () => pause(pace.warmUpS * 1000));
+  await useThreads(server);
   await assertIdle(server);
   const descriptors = await countDescriptors(server);
   const committed = await committedBytes(server);
@@ -169,6 +173,28 @@ async function load(server: TestServer, tally: Tally, random: Random, action: ()
   } finally {
     await Promise.all([callers.stop(), pipers.stop()]);
   }
+}
+
+/**
+ * Has every ingress process start the threads it has for large JSON, so that their descriptors are counted. While one is meant to accept, the others stand still; if
+ * that takes so long that they are replaced, all is done again.
+ */
+async function useThreads(server: TestServer): Promise<void> {
+  await eventually(async () => {
+    await assertAllAtWork(server);
+    const pids = await server.pids('ingress');
+    for (const pid of pids) {
+      const others = pids.filter((other) => other !== pid);
+      for (const other of others) process.kill(other, 'SIGSTOP');
+      try {
+        await Promise.all(Array.from({ length: LARGE_AT_ONCE }, () => sendTogether(server.url, [LARGE])));
+      } finally {
+        for (const other of others) process.kill(other, 'SIGCONT');
+      }
+    }
+    const after = await server.pids('ingress');
+    return after.every((pid, slot) => pid === pids[slot]) ? undefined : 'an ingress process was replaced';
+  }, RECOVERY_LIMIT_MS);
 }
 
 /** Draws faults at random times. */

@@ -28,7 +28,7 @@ function plainRequest(random: Random): Buffer {
 }
 
 /** Half a megabyte of JSON, which a thread reads. */
-const LARGE = inferBytes(
+export const LARGE = inferBytes(
   'dynamic',
   jsonRequest(
     new Map([
