@@ -82,5 +82,5 @@ function formatValue(name: string, value: number): string {
   if (name.endsWith('_per_s')) return `${Math.round(value)}/s`;
   if (name.endsWith('_us')) return `${value.toFixed(value < 1000 ? 1 : 0)} µs`;
   if (name.endsWith('_ms')) return `${value.toFixed(0)} ms`;
-  return value.toFixed(1);
+  return Number.isInteger(value) ? String(value) : value.toFixed(1);
 }
