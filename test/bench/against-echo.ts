@@ -1,5 +1,5 @@
 /**
- * The server against a bare node:http echo of the same bytes: throughput, latency, and processor time of every process for a request.
+ * The server against a bare echo of the same bytes: throughput, latency, and processor time of every process for a request.
  *
  * Ratios and differences are taken within a round, then the median over rounds: what slows the machine for a while slows both. Processor time per
  * request hardly depends on what else the machine does.
@@ -10,6 +10,7 @@ import type { TestServer } from '../support/server.ts';
 import { type Bench, interleave, type Measurement, pairwise, type Target } from './benchmark.ts';
 import { BenchChild } from './child.ts';
 import type { EchoAnswer } from './echo-server.ts';
+import type { LoadGenerator } from './load.ts';
 import { cpuUs } from './process-cost.ts';
 import { processesOf, type Request } from './served.ts';
 
@@ -22,7 +23,8 @@ export interface Topology {
 }
 
 /** One of the two that are compared. */
-interface Side {
+export interface Side {
+  readonly load: LoadGenerator;
   readonly request: Request;
   /** Its processes by name. */
   readonly pids: ReadonlyMap<string, number>;
@@ -39,7 +41,7 @@ interface Round {
 /** Headers that node:http adds by itself. */
 const ADDED_HEADERS = new Set(['date', 'connection', 'keep-alive']);
 
-/** Measures the topologies one after another. */
+/** Against an echo on node:http. */
 export async function compareWithEcho(
   bench: Bench,
   server: TestServer,
@@ -51,10 +53,21 @@ export async function compareWithEcho(
   const { port } = await echo.ask(answer);
   const echoRequest = { ...request, url: request.url.replace(/:\d+\//, `:${port}/`) };
   assert.deepEqual(await answerTo(echoRequest), answer, 'the echo does not answer like the server');
-  const serverSide = { request, pids: await processesOf(server) };
-  const echoSide = { request: echoRequest, pids: new Map([['echo', echo.pid]]) };
+  const { load } = bench;
+  const serverSide = { load, request, pids: await processesOf(server) };
+  const echoSide = { load, request: echoRequest, pids: new Map([['echo', echo.pid]]) };
+  return compareSides(bench, serverSide, echoSide, topologies);
+}
+
+/** Measures the topologies one after another. */
+export async function compareSides(
+  bench: Bench,
+  server: Side,
+  echo: Side,
+  topologies: readonly Topology[],
+): Promise<Measurement[]> {
   const measurements: Measurement[] = [];
-  for (const topology of topologies) measurements.push(...(await compare(bench, serverSide, echoSide, topology)));
+  for (const topology of topologies) measurements.push(...(await compare(bench, server, echo, topology)));
   return measurements;
 }
 
@@ -70,11 +83,11 @@ async function answerTo({ url, headers, body }: Request): Promise<EchoAnswer> {
 async function compare(bench: Bench, server: Side, echo: Side, topology: Topology): Promise<Measurement[]> {
   const { rounds, roundS, warmUpS } = bench.size;
   const { name, connections, targets = {} } = topology;
-  if (warmUpS > 0) for (const side of [echo, server]) await runSide(bench, side, connections, warmUpS);
+  if (warmUpS > 0) for (const side of [echo, server]) await runSide(side, connections, warmUpS);
   const { ones: echoes, others: servers } = await interleave(
     rounds,
-    () => runSide(bench, echo, connections, roundS),
-    () => runSide(bench, server, connections, roundS),
+    () => runSide(echo, connections, roundS),
+    () => runSide(server, connections, roundS),
   );
   const metrics: Record<string, readonly number[]> = {
     throughput_ratio: pairwise(servers, echoes, (ours, bare) => ours.requestsPerS / bare.requestsPerS),
@@ -96,15 +109,9 @@ async function compare(bench: Bench, server: Side, echo: Side, topology: Topolog
   });
 }
 
-async function runSide(bench: Bench, { request, pids }: Side, connections: number, seconds: number): Promise<Round> {
+async function runSide({ load, request, pids }: Side, connections: number, seconds: number): Promise<Round> {
   const before = new Map([...pids].map(([name, pid]) => [name, cpuUs(pid)]));
-  const {
-    requests,
-    seconds: took,
-    medianUs,
-    p99Us,
-    loadCpuUs,
-  } = await bench.load.run({ ...request, connections, seconds });
+  const { requests, seconds: took, medianUs, p99Us, loadCpuUs } = await load.run({ ...request, connections, seconds });
   if (requests === 0) throw new Error(`${request.url} answered nothing within ${seconds} s`);
   const costs = new Map([...pids].map(([name, pid]) => [name, (cpuUs(pid) - before.get(name)!) / requests]));
   costs.set('load', loadCpuUs / requests);

@@ -85,13 +85,14 @@ class Wrk implements LoadGenerator {
   }
 }
 
-class BuiltIn implements LoadGenerator {
+/** Our own generator over HTTP, or another one of this folder. */
+export class BuiltIn implements LoadGenerator {
   readonly name = 'built-in generator';
   readonly leastS = 0;
   readonly #child: BenchChild<LoadJob, LoadReport>;
 
-  constructor(cleanUp: CleanUp) {
-    this.#child = BenchChild.start(cleanUp, 'load-worker');
+  constructor(cleanUp: CleanUp, program = 'load-worker') {
+    this.#child = BenchChild.start(cleanUp, program);
   }
 
   async run(job: LoadJob): Promise<LoadResult> {

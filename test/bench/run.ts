@@ -13,6 +13,7 @@ import { parseArgs } from 'node:util';
 import { type Benchmark, CleanUps, type Measurement, type Size } from './benchmark.ts';
 import { COMPUTE_BOUND } from './compute-bound.ts';
 import { FAULTS } from './faults.ts';
+import { GRPC_BINARY } from './grpc-binary.ts';
 import { HTTP_BINARY } from './http-binary.ts';
 import { HTTP_JSON } from './http-json.ts';
 import { IDLE_MEMORY } from './idle-memory.ts';
@@ -26,6 +27,7 @@ import { START } from './start.ts';
 const BENCHMARKS: readonly Benchmark[] = [
   HTTP_BINARY,
   HTTP_JSON,
+  GRPC_BINARY,
   LARGE_JSON,
   COMPUTE_BOUND,
   IDLE_MEMORY,

@@ -4,9 +4,13 @@ import { type CleanUp, type ModelEntry, makeRepository } from '../support/reposi
 import { startServer, type TestServer } from '../support/server.ts';
 
 /** Starts a server for fixtures, with nothing but warnings in its log; it stops with `cleanUp`. */
-export function serve(cleanUp: CleanUp, models: Readonly<Record<string, ModelEntry>>): Promise<TestServer> {
+export function serve(
+  cleanUp: CleanUp,
+  models: Readonly<Record<string, ModelEntry>>,
+  options: { readonly grpc?: boolean } = {},
+): Promise<TestServer> {
   const { dir } = makeRepository(cleanUp, models);
-  return startServer(cleanUp, { repository: dir, args: ['--log-level', 'warn'] });
+  return startServer(cleanUp, { ...options, repository: dir, args: ['--log-level', 'warn'] });
 }
 
 /** Process ids of a server by role; a second one of a role is `role-2`. */
