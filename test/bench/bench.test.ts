@@ -23,6 +23,7 @@ const TARGETS = {
   'binary-c1.p99_ratio': { atMost: 3 },
   'binary-c16.throughput_ratio': { atLeast: 0.75 },
   'binary-c64.throughput_ratio': { atLeast: 0.8 },
+  'grpc-c16.throughput_ratio': { atLeast: 0.9 },
   'mlp_big-c64.rows_ratio': { atLeast: 0.95 },
 };
 

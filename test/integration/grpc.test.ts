@@ -296,6 +296,7 @@ test('a stream answers in the order of its requests, and goes on after a fault',
   for (const [n, { error_message: fault, infer_response: response }] of answers.entries()) {
     if (n % 50 === 7) {
       assert.match(fault, /unknown model: 'nope'/);
+      assert.equal(response.id, String(n));
       continue;
     }
     assert.equal(fault, '');

@@ -20,7 +20,9 @@ export interface OpenCall {
 
 /** A request of a call. */
 export interface MessageReply extends Reply {
-  /** Told before anything can be answered. */
+  /** Told as soon as the message can be read: the id it came with, '' for none. */
+  identified(id: string): void;
+  /** Told before the inference answers anything. */
   begun(inference: Inference): void;
 }
 
@@ -76,6 +78,7 @@ export class Calls {
   submit(bytes: Buffer, call: ServerCall, startedUs: number, reply: MessageReply): void {
     if (this.#draining) throw shuttingDown();
     const message = readInferMessage(bytes);
+    reply.identified(message.id);
     const serving = ModelTable.serving(this.#models.find(message.modelName, message.modelVersion || undefined));
     const inference = new Inference(serving, reply, startedUs);
     reply.begun(inference);

@@ -118,11 +118,16 @@ class StreamedReply implements MessageReply {
   readonly #stream: StreamCall;
   readonly #calls: Calls;
   inference: Inference | undefined;
+  #id = '';
   answer: Buffer | undefined;
 
   constructor(stream: StreamCall, calls: Calls) {
     this.#stream = stream;
     this.#calls = calls;
+  }
+
+  identified(id: string): void {
+    this.#id = id;
   }
 
   begun(inference: Inference): void {
@@ -148,7 +153,7 @@ class StreamedReply implements MessageReply {
 
   sendError(error: BatchportError): void {
     this.#calls.noteFailure(error, this.inference);
-    this.answer = streamedError(error.message, this.inference?.id ?? '');
+    this.answer = streamedError(error.message, this.#id);
     this.#stream.answered();
   }
 }

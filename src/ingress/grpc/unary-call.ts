@@ -70,6 +70,9 @@ export class UnaryCall implements ServerListener, MessageReply, OpenCall {
     if (this.#inference !== undefined && !this.#inference.finished) endInference(this.#inference, this.#call);
   }
 
+  /** Errors of a call need no id. */
+  identified(): void {}
+
   begun(inference: Inference): void {
     this.#inference = inference;
   }
