@@ -14,7 +14,6 @@ import type { Bench, Measurement } from './benchmark.ts';
 
 const LIMIT_MS = 120_000;
 const DEVICES = 8;
-const DEVICES_QUICK = 2;
 const CALLERS = 16;
 const POLL_MS = 1;
 
@@ -25,12 +24,11 @@ const one = (name: string, value: number, target?: Measurement['target']): Measu
 });
 
 /** Eight devices killed at once. */
-export async function restartStorm({ size, cleanUp }: Bench): Promise<Measurement[]> {
-  const count = size.quick ? DEVICES_QUICK : DEVICES;
+export async function restartStorm({ cleanUp }: Bench): Promise<Measurement[]> {
   const journal = new Journal();
   const server = await startServer(cleanUp, {
     repository: makeRepository(cleanUp, { conv: { config: { max_batch_size: 0 } } }).dir,
-    args: Array.from({ length: count }, () => ['--device', 'cpu']).flat(),
+    args: Array.from({ length: DEVICES }, () => ['--device', 'cpu']).flat(),
     startLimitMs: LIMIT_MS,
     onLog: (line) => journal.take(line),
   });
@@ -39,7 +37,7 @@ export async function restartStorm({ size, cleanUp }: Bench): Promise<Measuremen
   const request = jsonBody(JSON.stringify({ inputs: [{ name: 'x', datatype: 'FP32', shape: [1, 64], data }] }));
   assert.equal((await infer(server.url, 'conv', request)).status, 200);
   const pids = await server.pids('device');
-  assert.equal(pids.length, count);
+  assert.equal(pids.length, DEVICES);
   const loadsBefore = journal.loads;
   const killedMs = performance.now();
   for (const pid of pids) process.kill(pid, 'SIGKILL');
@@ -47,8 +45,8 @@ export async function restartStorm({ size, cleanUp }: Bench): Promise<Measuremen
   const firstAnswerMs = performance.now() - killedMs;
   await assertAllAtWork(server, LIMIT_MS);
   const allMs = performance.now() - killedMs;
-  await server.log(() => journal.loads >= loadsBefore + count);
-  const names = Array.from({ length: count }, (_, n) => (n === 0 ? 'cpu' : `cpu#${n + 1}`));
+  await server.log(() => journal.loads >= loadsBefore + DEVICES);
+  const names = Array.from({ length: DEVICES }, (_, n) => (n === 0 ? 'cpu' : `cpu#${n + 1}`));
   const early = names.flatMap((name) => earlyStarts(server, 'device', name));
   await server.stop();
   return [

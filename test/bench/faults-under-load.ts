@@ -31,6 +31,8 @@ interface Scenario {
   strike(stage: Stage, before: number): Promise<void>;
   /** Whether all processes come back by themselves. */
   readonly heals: boolean;
+  /** Whether it is part of the smallest size. */
+  readonly quick?: true;
 }
 
 interface Stage {
@@ -60,6 +62,7 @@ const SCENARIOS: readonly Scenario[] = [
     name: 'device-killed',
     args: [],
     heals: true,
+    quick: true,
     strike: async (stage) => signal((await living(stage, 'device'))[0], 'SIGKILL'),
   },
   {
@@ -73,6 +76,7 @@ const SCENARIOS: readonly Scenario[] = [
     args: ['--ingress', '2'],
     retry: true,
     heals: true,
+    quick: true,
     strike: async (stage, before) => {
       const pids = await living(stage, 'ingress');
       const pid = pids[before % pids.length];
@@ -97,7 +101,7 @@ const SCENARIOS: readonly Scenario[] = [
 
 export async function underLoad({ size, cleanUp }: Bench): Promise<Measurement[]> {
   const measurements: Measurement[] = [];
-  for (const scenario of SCENARIOS) {
+  for (const scenario of SCENARIOS.filter(({ quick }) => quick === true || !size.quick)) {
     const hook = new ChildHook(cleanUp);
     const server = await startServer(cleanUp, {
       repository: makeRepository(cleanUp, LOAD_MODEL).dir,

@@ -10,7 +10,7 @@ export const FAULTS: Benchmark = {
   onlyByName: true,
   run: async (bench) => [
     ...(await underLoad(bench)),
-    ...(await restartStorm(bench)),
+    ...(bench.size.quick ? [] : await restartStorm(bench)),
     ...(await poison(bench)),
     ...(await supervisorKilled(bench)),
   ],
