@@ -22,6 +22,7 @@ import { type CleanUp, makeRepository } from '../support/repository.ts';
 import { type LogLine, startServer, type TestServer } from '../support/server.ts';
 import { Callers } from './callers.ts';
 import { Deck, type Fault, Scene } from './fault.ts';
+import { GrpcCallers } from './grpc-callers.ts';
 import { Journal } from './journal.ts';
 import { type Check, memoryChecks, none, requestChecks, stated } from './judgement.ts';
 import { MODELS } from './kinds.ts';
@@ -89,6 +90,7 @@ export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }
   const journal = new Journal();
   const hook = new ChildHook(cleanUp);
   const server = await startServer(cleanUp, {
+    grpc: true,
     repository: makeRepository(cleanUp, MODELS).dir,
     args: ['--device', 'cpu', '--device', 'cpu', '--ingress', '2', '--max-body-bytes', '16MiB'],
     env: hook.env,
@@ -168,10 +170,11 @@ export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }
 async function load(server: TestServer, tally: Tally, random: Random, action: () => Promise<void>): Promise<void> {
   const callers = new Callers(server.url, tally, random.fork());
   const pipers = new Pipers(server.url, tally, random.fork());
+  const grpcCallers = new GrpcCallers(server, tally, random.fork());
   try {
     await action();
   } finally {
-    await Promise.all([callers.stop(), pipers.stop()]);
+    await Promise.all([callers.stop(), pipers.stop(), grpcCallers.stop()]);
   }
 }
 

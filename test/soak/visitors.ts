@@ -3,6 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { binaryRequest, infer, inferBytes, inferPath, jsonBody, jsonRequest } from '../support/exchange.ts';
+import { GrpcClients, rawRequest } from '../support/grpc.ts';
 import type { Random } from '../support/random.ts';
 import { RawConnection, requestBytes } from '../support/raw.ts';
 import { tensor } from '../support/tensor.ts';
@@ -147,6 +148,35 @@ async function tooLarge({ server }: Scene): Promise<void> {
   }
 }
 
+/** Calls over gRPC that are cancelled, in any part of their way. */
+async function cancelCalls({ server }: Scene, random: Random): Promise<void> {
+  let close: () => void | Promise<void> = () => {};
+  const client = new GrpcClients({ after: (action) => (close = action) }, server).open();
+  const steps = new Map([['steps', tensor('INT64', [1, 1], BigInt64Array.of(200n))]]);
+  await Promise.all(
+    Array.from({ length: random.int(1, 20) }, async () => {
+      const { call, answer } = client.start('ModelInfer', rawRequest('slow', steps));
+      const settled = answer.catch(() => {});
+      await pause(random.int(0, 50));
+      call.cancel();
+      await settled;
+    }),
+  );
+  await close();
+}
+
+/** Noise where HTTP/2 is spoken, now and then behind a preface that is right. */
+async function grpcNoise({ server }: Scene, random: Random): Promise<void> {
+  const connection = await RawConnection.open(`http://${server.address('grpc')}`);
+  try {
+    if (random.chance(0.5)) await connection.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
+    await connection.write(random.bytes(random.int(1, 2000)));
+    await pause(random.int(0, 300));
+  } finally {
+    connection.destroy(random.chance(0.5));
+  }
+}
+
 /** More at once than the callers ever send. */
 async function burst({ server }: Scene, random: Random): Promise<void> {
   const request = inferBytes(
@@ -196,5 +226,7 @@ export const VISITORS: readonly Fault[] = [
     },
   },
   { name: 'a burst', run: burst },
+  { name: 'calls that are cancelled', run: cancelCalls },
+  { name: 'noise at the gRPC port', run: grpcNoise },
   { name: 'SIGHUP', run: async ({ server }) => server.signal('SIGHUP') },
 ];
