@@ -58,7 +58,14 @@ export function formatStatus(status: Json, { columns }: Pick<Terminal, 'columns'
     models.length === 0
       ? 'no models\n'
       : renderTable(MODEL_COLUMNS, models.map(modelRow), columns) + notes(models, modelNotes),
+    ...memoryTable(objectsOf(objectOf(status.memory).devices), columns),
   ].join('\n');
+}
+
+/** What each model has of the memory of each device. */
+function memoryTable(devices: readonly Json[], columns: number | undefined): string[] {
+  const rows = devices.flatMap((device) => objectsOf(device.models).map((model) => memoryRow(device, model)));
+  return rows.length === 0 ? [] : [renderTable(MEMORY_COLUMNS, rows, columns)];
 }
 
 /** Sentences for which a table is too narrow, whole: one a line, whatever the width of the terminal. */
@@ -108,6 +115,30 @@ function processRow(it: Json): string[] {
     mebibytes(it.rss_bytes),
     cell(it.restarts),
     typeof code === 'number' ? `code ${code}` : cell(signal),
+  ];
+}
+
+const MEMORY_COLUMNS: readonly Column[] = [
+  { title: 'MEMORY OF' },
+  { title: 'TOTAL', align: 'right' },
+  { title: 'FREE', align: 'right' },
+  { title: 'MODEL' },
+  { title: 'VERSION', align: 'right' },
+  { title: 'SHARE', align: 'right' },
+  { title: 'WEIGHTS', align: 'right' },
+  { title: 'LARGEST BATCH', align: 'right' },
+];
+
+function memoryRow(device: Json, model: Json): string[] {
+  return [
+    cell(device.device),
+    mebibytes(device.total_bytes),
+    mebibytes(device.free_bytes),
+    cell(model.model),
+    cell(model.version),
+    mebibytes(model.share_bytes),
+    mebibytes(model.weights_bytes),
+    mebibytes(model.peak_bytes),
   ];
 }
 

@@ -34,7 +34,8 @@ export type ProbeRunner = Pick<
   'tensorOver' | 'stringTensor' | 'setString' | 'run' | 'describe' | 'readElements' | 'readStrings' | 'release'
 >;
 
-const ROWS = 3;
+/** Rows of the largest trial batch. */
+export const PROBE_ROWS = 3;
 const PROBE_BYTES_MAX = 256 * 2 ** 20;
 const PROBE_TIME_MAX_MS = 20_000;
 
@@ -179,7 +180,7 @@ class Probe {
       }
       telling ||= rows.slice(1).some(({ bytes }) => rowDifference(spec.datatype, rows[0]!.bytes, bytes) !== undefined);
     });
-    for (let rows = 2; rows <= ROWS; rows++) {
+    for (let rows = 2; rows <= PROBE_ROWS; rows++) {
       const together = this.#runTogether(inputs, rows);
       this.#signature.outputs.forEach((spec, index) => {
         const wanted = alone.slice(0, rows).map((outputs) => outputs[index]!);
@@ -192,7 +193,7 @@ class Probe {
   /** The outputs of each row, or why one of them did not run. */
   #runAlone(inputs: ProbeInputs): Output[][] | OrtError {
     try {
-      return Array.from({ length: ROWS }, (_, row) => this.#run(inputs, row, 1));
+      return Array.from({ length: PROBE_ROWS }, (_, row) => this.#run(inputs, row, 1));
     } catch (error) {
       if (error instanceof OrtError) {
         return error;
@@ -300,7 +301,7 @@ function unsettled(reason: string): Verdict {
   });
 }
 
-/** ROWS rows of every input, one behind the other in memory, so that any run of rows is a tensor over a part of it. */
+/** PROBE_ROWS rows of every input, one behind the other in memory, so that any run of rows is a tensor over a part of it. */
 class ProbeInputs {
   readonly #specs: readonly TensorSpec[];
   readonly #rowShapes: readonly (readonly number[])[];
@@ -315,9 +316,9 @@ class ProbeInputs {
     specs.forEach(({ datatype }, index) => {
       const elements = count(rowShapes[index]!);
       const { elementBytes } = datatypeInfo(datatype);
-      const cells = new Cells(Math.ceil((ROWS * elements * elementBytes) / 8));
+      const cells = new Cells(Math.ceil((PROBE_ROWS * elements * elementBytes) / 8));
       const texts: Uint8Array[] = [];
-      for (let row = 0; row < ROWS; row++) {
+      for (let row = 0; row < PROBE_ROWS; row++) {
         const start = row * elements * elementBytes;
         const target = cells.bytes.subarray(start, start + elements * elementBytes);
         texts.push(...fillProbeRow(datatype, mode, index, row, elements, target));
@@ -335,7 +336,7 @@ class ProbeInputs {
     let bytes = 0;
     specs.forEach(({ datatype }, index) => {
       // A string costs about as much as its object.
-      bytes += ROWS * count(rowShapes[index]!) * (datatypeInfo(datatype).elementBytes || 64);
+      bytes += PROBE_ROWS * count(rowShapes[index]!) * (datatypeInfo(datatype).elementBytes || 64);
     });
     return bytes > PROBE_BYTES_MAX ? undefined : new ProbeInputs(specs, rowShapes, mode);
   }

@@ -12,8 +12,8 @@ import { Session, type SessionHandle, WeightsTooLarge } from '../runtime/session
 import type { KeyPoints } from '../scheduler/memory-fit.ts';
 import { ResidentPeak } from '../system/resident.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
-import { probeBatchability } from './batchability.ts';
-import { type CanaryFound, findCanary, isRunFailure, runCanary } from './canary.ts';
+import { PROBE_ROWS, probeBatchability } from './batchability.ts';
+import { type Canary, type CanaryFound, findCanary, isRunFailure, runCanary } from './canary.ts';
 import { measureRuns } from './measure.ts';
 import { isOutOfMemory } from './out-of-memory.ts';
 import { RunControl } from './run-control.ts';
@@ -94,14 +94,22 @@ export function unload(model: ModelKey): void {
 function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefined): Tried {
   const { known, maxBatchSize, runTimeoutMs, order } = task;
   const { signature } = session;
-  const weightsBytes = session.arena()?.inUseBytes;
+  const arena = session.arena();
+  const weightsBytes = arena?.inUseBytes;
   const runner = new WatchedRunner(session.handle, new RunControl(task.control), runTimeoutMs);
   try {
     const batching = known ?? decideBatching(runner, session, maxBatchSize);
     const found = findCanary(runner, signature);
     const { canary } = found;
-    const options = { maxBatchSize: batching.maxBatchSize, arenaMaxBytes: order.arenaMaxBytes };
-    const keys = task.measured ?? (canary === undefined ? [] : measureRuns(session, runner, { ...options, canary }));
+    const measure = (of: Canary): readonly KeyPoints[] =>
+      measureRuns(session, runner, {
+        canary: of,
+        maxBatchSize: batching.maxBatchSize,
+        arenaMaxBytes: order.arenaMaxBytes,
+        loadedPeakBytes: arena?.peakBytes ?? 0,
+        triedRows: triedRows(task, batching),
+      });
+    const keys = task.measured ?? (canary === undefined ? [] : measure(canary));
     if (canary !== undefined) giveBack(() => runCanary(runner, signature, canary, 1, true));
     const fixedShape = isFixed(signature, batching.maxBatchSize > 0);
     const baseBytes = session.arena()?.heldBytes ?? 0;
@@ -119,6 +127,12 @@ function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefi
   } finally {
     runner.dispose();
   }
+}
+
+/** Rows of the largest run of the trials; undefined where these may have ended before it. */
+function triedRows({ known, maxBatchSize }: LoadTask, batching: Batching): number | undefined {
+  if (known !== undefined || maxBatchSize === 0) return 1;
+  return batching.maxBatchSize > 0 ? PROBE_ROWS : undefined;
 }
 
 /** The trials have taken memory that is not needed any more; if that cannot be given back now, it will be later. */

@@ -1,8 +1,9 @@
 /**
  * What runs of a freshly loaded model take: made-up rows, twice as many each time, until there is enough to fit a line to, or it takes too long.
  *
- * The allocator tells the most that was ever in use, so a run is measured if it goes beyond all before it; that of few rows may stay hidden behind the trials of a
- * load. Nothing else may run in the session meanwhile. Bounds: TIME_MAX_MS in all, ROUND_BYTES_MAX for a run in an arena without a limit.
+ * The allocator tells the most that was ever in use, so a run is measured if it goes beyond all before it. The trials that came before have measured the first
+ * numbers of rows already. Nothing else may run in the session meanwhile. Bounds: TIME_MAX_MS in all, but for one run; ROUND_BYTES_MAX for a run in an arena without
+ * a limit.
  */
 import { performance } from 'node:perf_hooks';
 import type { Session } from '../runtime/session.ts';
@@ -22,18 +23,26 @@ export interface MeasureOptions {
   readonly maxBatchSize: number;
   /** Limit of the arena; undefined for none. */
   readonly arenaMaxBytes: number | undefined;
+  /** Most that was in use right after the load. */
+  readonly loadedPeakBytes: number;
+  /** Rows of the largest trial run since then; undefined where nobody knows. */
+  readonly triedRows: number | undefined;
 }
 
 /** Measures runs. Nothing where the allocator tells nothing. Blocks for the runs it makes. @throws only for a bug */
 export function measureRuns(session: Session, runner: WatchedRunner, options: MeasureOptions): readonly KeyPoints[] {
-  const { canary, maxBatchSize, arenaMaxBytes } = options;
+  const { canary, maxBatchSize, arenaMaxBytes, loadedPeakBytes, triedRows } = options;
   const { signature } = session;
-  const weightsBytes = session.arena()?.inUseBytes;
-  if (weightsBytes === undefined) return [];
+  const arena = session.arena();
+  if (arena === undefined) return [];
+  const weightsBytes = arena.inUseBytes;
   const roomBytes = arenaMaxBytes === undefined ? ROUND_BYTES_MAX : arenaMaxBytes - weightsBytes;
   const deadlineMs = performance.now() + TIME_MAX_MS;
   let points: readonly MemoryPoint[] = [];
-  for (let rows = 1, lastMs = 0; rows <= Math.max(1, maxBatchSize); rows *= 2) {
+  if (triedRows !== undefined && arena.peakBytes > loadedPeakBytes) {
+    points = [{ rows: triedRows, bytes: arena.peakBytes - weightsBytes }];
+  }
+  for (let rows = powerOfTwoAbove(triedRows ?? 0), lastMs = 0; rows <= Math.max(1, maxBatchSize); rows *= 2) {
     const began = performance.now();
     if (began + 2 * lastMs > deadlineMs) break;
     if (inputBytes(signature, canary, rows) > ROUND_BYTES_MAX) break;
@@ -47,6 +56,12 @@ export function measureRuns(session: Session, runner: WatchedRunner, options: Me
   const whole = maxBatchSize === 0;
   const dims = signature.inputs.map(({ shape }) => canaryDims(shape, canary.size, 1).slice(whole ? 0 : 1));
   return [{ ...shapeKey(whole, dims), points }];
+}
+
+function powerOfTwoAbove(rows: number): number {
+  let power = 1;
+  while (power <= rows) power *= 2;
+  return power;
 }
 
 /** What a run took beyond the weights; undefined where that is hidden behind an earlier one. */

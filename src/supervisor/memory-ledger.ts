@@ -340,7 +340,7 @@ export class MemoryLedger {
   #hostShortage(entry: Entry, { device }: LedgerDevice): string | undefined {
     const { weightsBytes, weightsFrom } = claimOf(entry);
     const measured = entry.report?.loadPeakBytes;
-    const neededBytes = measured ?? (device.kind === 'cpu' ? weightsBytes : 0);
+    const neededBytes = Math.max(measured ?? 0, device.kind === 'cpu' ? weightsBytes : 0);
     const { leftBytes, availableBytes, reserveBytes, source } = this.#hostLeft();
     entry.leftBytes = leftBytes;
     if (entry.tooLittleBytes !== undefined && leftBytes < entry.tooLittleBytes * CLEARLY_MORE) {

@@ -60,10 +60,12 @@ const repository = makeRepository(cleanUp, {
   bulge: { config: { max_batch_size: 4, memory_budget_bytes: BUDGET_MIB * MIB, runtime: { intra_op_threads: 1 } } },
   mlp: {},
 });
-const server = launchServer(cleanUp, {
-  repository: repository.dir,
-  env: { NODE_OPTIONS: `--import=${pathToFileURL(hook).href}` },
-});
+const launch = () =>
+  launchServer(cleanUp, {
+    repository: repository.dir,
+    env: { NODE_OPTIONS: `--import=${pathToFileURL(hook).href}` },
+  });
+let server = launch();
 before(() => server.ready());
 
 const row = (value: number) => binaryRequest(new Map([['x', tensor('FP32', [1, 1], Float32Array.of(value))]]));
@@ -121,4 +123,17 @@ test('where that has just been done it is not done again: the row is refused, an
   assert.equal((await infer(server.url, 'mlp', mlpRow)).status, 200);
   assert.deepEqual(await server.pids('device'), [pid]);
   assert.equal(await endedForIt(), 1);
+});
+
+test('told to stop while its device is started afresh, the server answers what it has taken, and ends as it should', async () => {
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+  server = launch();
+  await server.ready();
+  await askBulge(5);
+  await poison();
+  const answer = askBulge(6);
+  await server.log(({ msg }) => msg === 'device process is started afresh', LIMIT_MS);
+  server.signal('SIGTERM');
+  await answer;
+  assert.deepEqual(await server.ended(), { code: 0, signal: null });
 });

@@ -4,13 +4,17 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { Client } from '../../src/client/client.ts';
+import { Client, InferenceError } from '../../src/client/client.ts';
+import { eventually, processesOf } from '../support/idle.ts';
 import { makeRepository } from '../support/repository.ts';
 import { launchServer } from '../support/server.ts';
 
 const MIB = 2 ** 20;
 /** `bulge` takes 16 MiB in transit for each row: this holds 20 rows and not 21. */
 const BUDGET_BYTES = 335 * MIB;
+/** A row of `square` of this length takes 16 MiB: this holds 5 of them. The load has measured rows of length 32, which take 4 KiB. */
+const SQUARE_LENGTH = 2048;
+const SQUARE_BUDGET_BYTES = 90 * MIB;
 
 const cleanUp = { after };
 const repository = makeRepository(cleanUp, {
@@ -18,7 +22,16 @@ const repository = makeRepository(cleanUp, {
     config: {
       max_batch_size: 32,
       max_queue_delay_us: 20_000,
+      queue: { max_rows: 128 },
       memory_budget_bytes: BUDGET_BYTES,
+      runtime: { intra_op_threads: 1 },
+    },
+  },
+  square: {
+    config: {
+      max_batch_size: 32,
+      max_queue_delay_us: 20_000,
+      memory_budget_bytes: SQUARE_BUDGET_BYTES,
       runtime: { intra_op_threads: 1 },
     },
   },
@@ -67,4 +80,75 @@ test('a spike of requests that do not fit together reaches no client as an error
   const label = { model: 'bulge' };
   const batches = await server.metric('batchport_batches_total', label);
   assert.ok((await server.metric('batchport_batch_rows_bucket', { ...label, le: '8' })) < batches, 'none is large');
+});
+
+async function askSquare(rows: number, largest: number): Promise<void> {
+  const data = new Float32Array(rows * SQUARE_LENGTH);
+  for (let row = 0; row < rows; row++) data[row * SQUARE_LENGTH + row] = largest + row;
+  const inputs = [{ name: 'x', datatype: 'FP32', shape: [rows, SQUARE_LENGTH], data }] as const;
+  const answer = (await client!.infer('square', { inputs, timeoutMs: 60_000 })).output('y', 'FP32');
+  assert.deepEqual(
+    answer.data,
+    Float32Array.from({ length: rows }, (_, row) => (largest + row) ** 2),
+  );
+}
+
+test('rows of a length that needs far more than was guessed find their batch by failing inside the budget, and no request fails', async (t) => {
+  const pids = await server.pids('device');
+  const spike = async (): Promise<{ failed: number; batches: number }> => {
+    await Promise.all([askSquare(32, 1), ...Array.from({ length: 32 }, (_, n) => askSquare(1, n + 1))]);
+    const failed = await server.metric('batchport_batch_out_of_memory_total', { model: 'square' });
+    return { failed, batches: await server.metric('batchport_batches_total', { model: 'square' }) };
+  };
+  const first = await spike();
+  assert.ok(first.failed > 0, 'the guess was far too low');
+  const second = await spike();
+  t.diagnostic(`${JSON.stringify(first)} after one spike, ${JSON.stringify(second)} after the next`);
+  assert.ok(second.failed - first.failed < (second.batches - first.batches) / 2, 'it has been learnt');
+  assert.equal(await server.metric('batchport_batch_failures_total', { model: 'square' }), 0);
+  assert.deepEqual(await server.pids('device'), pids, 'nothing was killed');
+});
+
+test('a spike beyond the queue is refused at once, and what was taken is answered, whatever memory it needs', async () => {
+  const pids = await server.pids('device');
+  const outcomes = await Promise.all(
+    Array.from({ length: 64 }, (_, n) =>
+      ask(Float32Array.from({ length: 8 }, (_, row) => 8 * n + row)).then(
+        (answer) => ({ status: 200, data: answer.output('y', 'FP32').data, retryAfter: undefined }),
+        (error: unknown) => {
+          if (!(error instanceof InferenceError)) throw error;
+          return { status: error.status, data: undefined, retryAfter: error.retryAfterMs };
+        },
+      ),
+    ),
+  );
+  const refused = outcomes.filter(({ status }) => status === 429);
+  assert.ok(refused.length > 0 && refused.length < outcomes.length, `${refused.length} refused`);
+  assert.ok(refused.every(({ retryAfter }) => retryAfter !== undefined));
+  outcomes.forEach(({ status, data }, n) => {
+    if (status === 429) return;
+    assert.equal(status, 200);
+    assert.deepEqual(
+      data,
+      Float32Array.from({ length: 8 }, (_, row) => 8 * n + row),
+    );
+  });
+  assert.deepEqual(await server.pids('device'), pids, 'nothing was killed');
+  assert.equal(await server.metric('batchport_batch_failures_total', { model: 'bulge' }), 0);
+});
+
+// Story: an arena keeps for ever what one peak made it take, and the next model finds no memory.
+test('when the spike is over, its memory is given back to the system, though no request comes any more', async (t) => {
+  const label = { model: 'bulge' };
+  const [before] = processesOf(await server.status()).filter(({ role }) => role === 'device');
+  assert.ok((await server.metric('batchport_model_memory_held_bytes', label)) > 128 * MIB, 'the peak was one');
+  await eventually(async () => {
+    const held = await server.metric('batchport_model_memory_held_bytes', label);
+    return held < 32 * MIB ? undefined : `${held} bytes are held`;
+  }, 60_000);
+  const [now] = processesOf(await server.status()).filter(({ role }) => role === 'device');
+  t.diagnostic(`resident before ${before!.rss_bytes >> 20} MiB, after ${now!.rss_bytes >> 20} MiB`);
+  assert.ok(before!.rss_bytes - now!.rss_bytes > 96 * MIB, `${before!.rss_bytes} -> ${now!.rss_bytes}`);
+  assert.ok((await server.metric('batchport_model_memory_given_back_total', label)) > 0);
+  assert.equal((await ask(Float32Array.of(5))).output('y', 'FP32').data[0], 5);
 });

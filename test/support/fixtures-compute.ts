@@ -146,6 +146,33 @@ const bulge = defineFixture({
   reference: (inputs) => new Map([['y', inputOf(inputs, 'x', 'FP32')]]),
 });
 
+const square = defineFixture({
+  name: 'square',
+  about:
+    'the largest product of two elements of a row: what a row needs in between grows with the square of its length',
+  inputs: [spec('x', 'FP32', ['N', 'T'])],
+  outputs: [spec('y', 'FP32', ['N', 1])],
+  batchable: true,
+  constants: { one: int64s(1), two: int64s(2) },
+  nodes: [
+    node('Unsqueeze', ['x', 'two'], ['column']),
+    node('Unsqueeze', ['x', 'one'], ['line']),
+    node('Mul', ['column', 'line'], ['products']),
+    node('ReduceMax', ['products'], ['largest'], { axes: { ints: [1, 2] }, keepdims: { i: 0 } }),
+    node('Unsqueeze', ['largest', 'one'], ['y']),
+  ],
+  reference: (inputs) => {
+    const { data, shape } = inputOf(inputs, 'x', 'FP32');
+    const [rows, length] = shape as [number, number];
+    const largest = new Float32Array(rows).fill(Number.NEGATIVE_INFINITY);
+    for (let row = 0; row < rows; row++) {
+      const elements = data.subarray(row * length, (row + 1) * length);
+      for (const a of elements) for (const b of elements) largest[row] = Math.max(largest[row]!, a * b);
+    }
+    return new Map([['y', tensor('FP32', [rows, 1], largest)]]);
+  },
+});
+
 /** Name of the file that holds the weights of the `external` fixture. */
 export const EXTERNAL_FILE = 'external.onnx_data';
 
@@ -214,6 +241,7 @@ export const COMPUTE: readonly Fixture[] = [
   slow,
   wide,
   bulge,
+  square,
   external,
   crash,
 ];

@@ -95,6 +95,20 @@ test('processes and models are printed as tables', async () => {
   );
 });
 
+test('the memory accounts are a table of their own, where there are any', () => {
+  const model = { model: 'ocr', version: '1', weights_bytes: 2 ** 25, share_bytes: null, peak_bytes: 3 * 2 ** 20 };
+  const devices = [{ device: 'cuda:0', total_bytes: 2 ** 34, free_bytes: 2 ** 30, models: [model] }];
+  const text = formatStatus({ ...status, memory: { devices } }, { columns: undefined });
+  assert.equal(
+    text.slice(text.indexOf('MEMORY OF')),
+    [
+      'MEMORY OF      TOTAL      FREE  MODEL  VERSION  SHARE  WEIGHTS  LARGEST BATCH',
+      'cuda:0     16384 MiB  1024 MiB  ocr          1      -   32 MiB          3 MiB',
+      '',
+    ].join('\n'),
+  );
+});
+
 test('--json prints what the server sent', async () => {
   assert.equal((await capture(['status', '--url', url, '--json'])).out, `${body}\n`);
 });

@@ -56,7 +56,7 @@ class FakeDevice {
     loading: () => this.moves.push('loading'),
     warming: () => this.moves.push('warming'),
     ready: () => this.moves.push('ready'),
-    lastExit: { how: 'crashed with signal SIGSEGV' },
+    lastExit: { how: 'crashed with signal SIGSEGV', outOfMemory: false },
   };
   readonly #versions: readonly ServedVersion[];
 
@@ -282,4 +282,23 @@ test('a load for which there is no memory is not begun, holds no lock, and is tr
     versions.map(({ record }) => record.state),
     ['READY', 'READY'],
   );
+});
+
+// Story: the kernel ended the process for want of memory, and it was made to load the same model twice more before that was given up.
+test('a load that the kernel ended for want of memory is not begun again while there is no more of it', async (t) => {
+  const { loads, versions, device, enqueue, host } = makeWorld(t, ['a']);
+  device.process.lastExit = { how: 'killed by the kernel for want of memory (signal SIGKILL)', outOfMemory: true };
+  device.next.push(DIED);
+  await enqueue();
+  await enqueue();
+  assert.deepEqual(device.loads, ['a/1']);
+  assert.match(
+    versions[0]!.record.reason,
+    /its load was ended by the kernel for want of memory when the host had .* left/,
+  );
+  host.availableBytes *= 2;
+  loads.retryDue(performance.now() + LATER_MS);
+  await idle(loads);
+  assert.deepEqual(device.loads, ['a/1', 'a/1']);
+  assert.equal(versions[0]!.record.state, 'READY');
 });

@@ -1,0 +1,92 @@
+/** A load measures what weights and runs take; and many loads leave nothing behind. In a process of its own, whose memory nothing else moves. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { type LoadResult, type LoadTask, load, unload } from '../../../src/device/loader.ts';
+import { RunControl } from '../../../src/device/run-control.ts';
+import { bytesOf, fitOf } from '../../../src/scheduler/memory-fit.ts';
+import { BULGE_ROW_BYTES } from '../../support/fixtures-compute.ts';
+import { modelPath } from '../runtime/models.ts';
+
+const MIB = 2 ** 20;
+
+function task(name: string, changes: Partial<LoadTask> = {}): LoadTask {
+  return {
+    model: name,
+    path: modelPath(name),
+    order: { provider: 'cpu', deviceId: 0, intraOpThreads: 1 },
+    maxBatchSize: undefined,
+    known: undefined,
+    measured: undefined,
+    quiet: true,
+    control: new RunControl().memory,
+    runTimeoutMs: 60_000,
+    ...changes,
+  };
+}
+
+function loaded(of: LoadTask): LoadResult {
+  const result = load(of);
+  unload(of.model);
+  assert(!('noMemory' in result), JSON.stringify(result));
+  return result;
+}
+
+test('what a row takes is found by runs of made-up rows, and the arena is clean afterwards', () => {
+  for (const arenaMaxBytes of [undefined, 200 * MIB]) {
+    const order = { provider: 'cpu', deviceId: 0, intraOpThreads: 1 } as const;
+    const { memory, baseBytes } = loaded(
+      task('bulge', { order: arenaMaxBytes === undefined ? order : { ...order, arenaMaxBytes } }),
+    );
+    assert.deepEqual([memory.fixedShape, memory.keys.length, memory.keys[0]!.key], [true, 1, '1']);
+    const fit = fitOf(memory.keys[0]!.points);
+    assert(
+      Math.abs(bytesOf(fit, fit.measuredRows) / fit.measuredRows - BULGE_ROW_BYTES) < MIB / 16,
+      JSON.stringify(fit),
+    );
+    if (arenaMaxBytes !== undefined) assert(baseBytes < MIB, `${baseBytes} held`);
+  }
+});
+
+test('the weights of a model are told, and what its load took of the host', () => {
+  const { memory } = loaded(task('mlp_big'));
+  assert(Math.abs(memory.weightsBytes! - 33_280_000) < MIB, `${memory.weightsBytes}`);
+  assert(memory.loadPeakBytes === undefined || memory.loadPeakBytes > 0, `${memory.loadPeakBytes}`);
+  assert.equal(loaded(task('mlp_big', { quiet: false })).memory.loadPeakBytes, undefined);
+});
+
+test('what is known is not measured again', () => {
+  const measured = [{ key: '1', elements: 1, points: [{ rows: 1, bytes: 7 }] }];
+  assert.deepEqual(loaded(task('bulge', { measured, known: { maxBatchSize: 8, reason: '' } })).memory.keys, measured);
+});
+
+test('weights that pass the limit are a lack of memory, with what they take', () => {
+  const order = { provider: 'cpu', deviceId: 0, intraOpThreads: 1, arenaMaxBytes: 10 * MIB } as const;
+  const result = load(task('mlp_big', { order }));
+  assert('noMemory' in result && result.weightsBytes! > 30 * MIB, JSON.stringify(result));
+});
+
+test('a model whose rows have more than one shape, or run alone, is measured for the shape that was tried', () => {
+  const dynamic = loaded(task('dynamic')).memory;
+  assert.equal(dynamic.fixedShape, false);
+  const alone = loaded(task('mlp', { maxBatchSize: 0 })).memory;
+  for (const { key, points } of alone.keys) {
+    assert.equal(key, 'whole 1x64');
+    assert.deepEqual(
+      points.map(({ rows }) => rows),
+      [1],
+    );
+  }
+});
+
+// Story: every load and unload of a session kept some megabytes (session-memory-growth, 61).
+test('loading and unloading a model of 33 MB fifty times leaves the process as large as it was', (t) => {
+  const program = fileURLToPath(new URL('./fixtures/load-often.js', import.meta.url));
+  const { stdout, stderr } = spawnSync(process.execPath, ['--expose-gc', program, modelPath('mlp_big'), '10', '50'], {
+    encoding: 'utf8',
+  });
+  const [before, after] = JSON.parse(stdout === '' ? 'null' : stdout) ?? assert.fail(stderr);
+  t.diagnostic(`${before} kB, fifty loads later ${after} kB`);
+  assert(after <= before * 1.2, `resident memory grew from ${before} to ${after} kB`);
+});
