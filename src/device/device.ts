@@ -14,6 +14,7 @@ import { checkAvailable, parseDeviceName } from '../runtime/device-name.ts';
 import { startDevice } from '../runtime/device-start.ts';
 import { type KeyPoints, withMeasured } from '../scheduler/memory-fit.ts';
 import { setAffinity } from '../system/affinity.ts';
+import { mapLargeBlocks } from '../system/malloc.ts';
 import { openProcessFd } from '../system/memory.ts';
 import { ArenaRoom } from './arena-room.ts';
 import type { InstanceEnd, InstanceTask } from './instance.ts';
@@ -84,6 +85,7 @@ export class DeviceProcess {
       const device = parseDeviceName(init.device);
       checkAvailable(device);
       if (device.cores !== undefined) setAffinity(device.cores);
+      mapLargeBlocks();
       startDevice(device);
     } catch (error) {
       send({ type: 'refused', message: (error as Error).message });
@@ -119,12 +121,12 @@ export class DeviceProcess {
   }
 
   async #load(message: Extract<ToDevice, { type: 'load' }>): Promise<void> {
-    const { model, path, order, maxBatchSize, known, measured, runTimeoutMs } = message;
+    const { model, path, order, maxBatchSize, known, measured, filesBytes, runTimeoutMs } = message;
     const control = new RunControl();
     const quiet = [...this.#models.values()].every(({ instances }) => instances.size === 0);
     const watch = setInterval(() => this.#watchTrial(model, control, runTimeoutMs), TRIAL_LOOK_MS);
     try {
-      const about = { model, path, order, maxBatchSize, known, measured, quiet, runTimeoutMs };
+      const about = { model, path, order, maxBatchSize, known, measured, filesBytes, quiet, runTimeoutMs };
       const loaded = await this.#loader.run({ ...about, control: control.memory }, { name: 'load' });
       if ('noMemory' in loaded) {
         this.#send({
@@ -137,7 +139,9 @@ export class DeviceProcess {
       }
       const { handle, batching, report, loadMs, memory, baseBytes } = loaded;
       const { arenaMaxBytes } = order;
-      const roomBytes = arenaMaxBytes === undefined ? undefined : Math.max(0, arenaMaxBytes - baseBytes);
+      // What lies outside of the arena counts too, as far as its limit has not been lowered for it.
+      const outsideBytes = Math.max(0, memory.outsideBytes - message.outsideBytes);
+      const roomBytes = arenaMaxBytes === undefined ? undefined : Math.max(0, arenaMaxBytes - baseBytes - outsideBytes);
       const { weightsBytes, keys } = memory;
       this.#models.set(model, { loaded, roomBytes, room: ArenaRoom.memory(), keys, instances: new Map() });
       this.#log.info({ model, loadMs: Math.round(loadMs), batching, canary: report, weightsBytes }, 'model loaded');

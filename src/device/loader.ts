@@ -8,6 +8,7 @@
 import { performance } from 'node:perf_hooks';
 import type { Batching, LoadOrder, MemoryReport, ModelKey } from '../protocol/control.ts';
 import { BATCH_ROWS_MAX } from '../queue/states.ts';
+import type { ArenaState } from '../runtime/allocator-stats.ts';
 import { Session, type SessionHandle, WeightsTooLarge } from '../runtime/session.ts';
 import type { KeyPoints } from '../scheduler/memory-fit.ts';
 import { ResidentPeak } from '../system/resident.ts';
@@ -27,6 +28,8 @@ export interface LoadTask {
   readonly known: Batching | undefined;
   /** What its runs are known to take; undefined where that has to be measured. */
   readonly measured: readonly KeyPoints[] | undefined;
+  /** Sizes of the model's files. */
+  readonly filesBytes: number;
   /** Whether nothing else runs in the process, so that what the load takes of its memory can be told. */
   readonly quiet: boolean;
   /** Shared with the main thread, which cancels a trial run that takes longer than the limit. */
@@ -95,7 +98,7 @@ function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefi
   const { known, maxBatchSize, runTimeoutMs, order } = task;
   const { signature } = session;
   const arena = session.arena();
-  const weightsBytes = arena?.inUseBytes;
+  const weights = weightsOf(arena, task);
   const runner = new WatchedRunner(session.handle, new RunControl(task.control), runTimeoutMs);
   try {
     const batching = known ?? decideBatching(runner, session, maxBatchSize);
@@ -113,7 +116,7 @@ function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefi
     if (canary !== undefined) giveBack(() => runCanary(runner, signature, canary, 1, true));
     const fixedShape = isFixed(signature, batching.maxBatchSize > 0);
     const baseBytes = session.arena()?.heldBytes ?? 0;
-    return { ...found, batching, memory: { weightsBytes, loadPeakBytes, fixedShape, keys }, baseBytes };
+    return { ...found, batching, memory: { ...weights, loadPeakBytes, fixedShape, keys }, baseBytes };
   } catch (error) {
     if (!(error instanceof RunCancelled)) throw error;
     const detail = `A trial of the model was given up. ${error.message}`;
@@ -121,12 +124,19 @@ function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefi
       batching: { maxBatchSize: Math.min(maxBatchSize ?? 0, BATCH_ROWS_MAX), reason: detail },
       canary: undefined,
       report: { found: false, detail },
-      memory: { weightsBytes, loadPeakBytes, fixedShape: false, keys: task.measured ?? [] },
-      baseBytes: weightsBytes ?? 0,
+      memory: { ...weights, loadPeakBytes, fixedShape: false, keys: task.measured ?? [] },
+      baseBytes: arena?.inUseBytes ?? 0,
     };
   } finally {
     runner.dispose();
   }
+}
+
+/** On a CPU, weights in a form of its own lie outside of the arena, where nobody counts them: they take about what they take in the file. */
+function weightsOf(arena: ArenaState | undefined, { order, filesBytes }: LoadTask) {
+  if (arena === undefined) return { weightsBytes: undefined, outsideBytes: 0 };
+  const outsideBytes = order.provider === 'cpu' ? Math.max(0, filesBytes - arena.inUseBytes) : 0;
+  return { weightsBytes: arena.inUseBytes + outsideBytes, outsideBytes };
 }
 
 /** Rows of the largest run of the trials; undefined where these may have ended before it. */

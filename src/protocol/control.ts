@@ -41,6 +41,8 @@ export interface CanaryReport {
 export interface MemoryReport {
   /** Taken by the weights on the device; undefined where its allocator tells nothing. */
   readonly weightsBytes: number | undefined;
+  /** Part of the weights that lies in no arena: those that were brought into another form for the processor. */
+  readonly outsideBytes: number;
   /** Most that the load took of the host's memory at a time; undefined where other models ran meanwhile, or nobody tells. */
   readonly loadPeakBytes: number | undefined;
   /** Whether all runs have rows of one shape. */
@@ -77,6 +79,9 @@ export type ToDevice =
       readonly known?: Batching;
       /** What runs of it are known to take; undefined: find out. */
       readonly measured?: readonly KeyPoints[];
+      /** Sizes of the model's files, and what of its weights is known to lie outside of the arena, for which the arena's limit has been lowered. */
+      readonly filesBytes: number;
+      readonly outsideBytes: number;
       /** Longest time of one run, in trials too. */
       readonly runTimeoutMs: number;
     }

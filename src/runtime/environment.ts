@@ -35,7 +35,8 @@ export function logLevelValue(level: OrtLogLevel): number {
 }
 
 /**
- * Calls `load` while the environment offers a CPU arena of at most `maxBytes`. A session created meanwhile with
+ * Calls `load` while the environment offers a CPU arena of at most `maxBytes` (0: without a limit) that grows by what is asked. ONNX Runtime's own grows by powers
+ * of two and never gives its first piece back, whatever the peak was that it was made for; runs take the same time in both. A session created meanwhile with
  * `session.use_env_allocators` keeps that arena as its own after the environment has forgotten it, so each session can have
  * its limit. Not for two threads at once: the second finds the place taken and gets an OrtError.
  */

@@ -23,14 +23,13 @@ export interface LoadOptions extends ProviderRequest {
   readonly logId?: string;
 }
 
-/** Session config entries for these options: no busy waiting, and with a CPU limit the arena of `withCpuArena`. */
+/** Session config entries for these options: no busy waiting, and for the CPU the arena of `withCpuArena`. */
 export function sessionConfigEntries(options: LoadOptions): Readonly<Record<string, string>> {
-  const limited = options.provider === 'cpu' && options.arenaMaxBytes !== undefined;
   return {
     'session.intra_op.allow_spinning': '0',
     'session.inter_op.allow_spinning': '0',
     ...options.sessionConfig,
-    ...(limited ? { 'session.use_env_allocators': '1' } : {}),
+    ...(options.provider === 'cpu' ? { 'session.use_env_allocators': '1' } : {}),
   };
 }
 

@@ -57,7 +57,7 @@ export class Session {
   /**
    * Loads a model file. Blocks for as long as reading and optimizing it takes.
    *
-   * `arenaMaxBytes` limits weights and runs together. Only one thread at a time may load with a limit on the CPU.
+   * `arenaMaxBytes` limits weights and runs together. Only one thread at a time may load for the CPU.
    *
    * @throws OrtError for a file or an option that ONNX Runtime refuses, with its message; NOT_SUPPORTED for a provider that is
    *   not there or an input that the protocol cannot carry; BAD_REQUEST for options that cannot be; WeightsTooLarge when
@@ -73,11 +73,11 @@ export class Session {
       withSessionOptions(options, (sessionOptions) =>
         out((cell) => api.CreateSession(ortEnvironment(), modelPath, sessionOptions, cell)),
       );
-    const limited = options.provider === 'cpu' && options.arenaMaxBytes !== undefined;
-    const session = limited ? withCpuArena(options.arenaMaxBytes, create) : create();
+    const isCpu = options.provider === 'cpu';
+    const session = isCpu ? withCpuArena(options.arenaMaxBytes ?? 0, create) : create();
     try {
       const loaded = new Session(session, readSignature(session), options);
-      if (limited) {
+      if (isCpu && options.arenaMaxBytes !== undefined) {
         loaded.#checkBudget(options.arenaMaxBytes);
       }
       return loaded;

@@ -213,7 +213,7 @@ export class DeviceChild {
   load(
     version: ServedVersion,
     known: Batching | undefined,
-    { arenaMaxBytes, measured }: Extract<LoadTerms, { fits: true }>,
+    { arenaMaxBytes, measured, filesBytes, outsideBytes }: Extract<LoadTerms, { fits: true }>,
   ): Promise<LoadOutcome> {
     return new Promise((resolve) => {
       this.#onLoad = resolve;
@@ -225,6 +225,8 @@ export class DeviceChild {
         ...(version.config.maxBatchSize === undefined ? {} : { maxBatchSize: version.config.maxBatchSize }),
         ...(known === undefined ? {} : { known }),
         ...(measured === undefined ? {} : { measured }),
+        filesBytes,
+        outsideBytes,
         runTimeoutMs: this.#runTimeoutMs(version),
       });
     });

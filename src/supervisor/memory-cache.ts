@@ -38,11 +38,11 @@ function sortedEntries(table: Readonly<Record<string, string>> = {}): (readonly 
 }
 
 function checkReport(value: unknown): MemoryReport | undefined {
-  const { weightsBytes, loadPeakBytes, fixedShape, keys } = (value ?? {}) as Partial<MemoryReport>;
+  const { weightsBytes, outsideBytes, loadPeakBytes, fixedShape, keys } = (value ?? {}) as Partial<MemoryReport>;
   if (![weightsBytes, loadPeakBytes].every((bytes) => bytes === undefined || isBytes(bytes))) return undefined;
-  if (typeof fixedShape !== 'boolean') return undefined;
+  if (typeof fixedShape !== 'boolean' || !isBytes(outsideBytes)) return undefined;
   if (!Array.isArray(keys) || keys.length > KEYS_MAX || !keys.every(isKeyPoints)) return undefined;
-  return { weightsBytes, loadPeakBytes, fixedShape, keys };
+  return { weightsBytes, outsideBytes, loadPeakBytes, fixedShape, keys };
 }
 
 function isKeyPoints(value: unknown): value is KeyPoints {

@@ -35,6 +35,9 @@ export type LoadTerms =
       readonly arenaMaxBytes: number | undefined;
       /** What its runs are known to take; undefined where that has to be measured. */
       readonly measured: readonly KeyPoints[] | undefined;
+      /** Sizes of its files, and what of its weights is known to lie outside of the arena, for which the limit has been lowered. */
+      readonly filesBytes: number;
+      readonly outsideBytes: number;
     }
   | { readonly fits: false; readonly reason: string };
 
@@ -122,11 +125,14 @@ export class MemoryLedger {
     entry.shareBytes = admission.shareBytes;
     const { kind } = device.device;
     const bounded = kind !== 'webgpu' || version.config.memoryBudgetBytes !== undefined;
-    const keys = entry.report?.keys ?? [];
+    const { keys = [], outsideBytes = 0 } = entry.report ?? {};
+    const limited = bounded && admission.shareBytes !== undefined;
     return {
       fits: true,
-      arenaMaxBytes: bounded ? admission.shareBytes : undefined,
+      arenaMaxBytes: limited ? Math.max(1, admission.shareBytes - outsideBytes) : undefined,
       measured: keys.length > 0 ? keys : undefined,
+      filesBytes: entry.estimateBytes,
+      outsideBytes,
     };
   }
 
@@ -144,7 +150,8 @@ export class MemoryLedger {
     const entry = this.#entryOf(version, device);
     entry.shareBytes = undefined;
     if (weightsBytes === undefined) return;
-    entry.report = { loadPeakBytes: undefined, fixedShape: false, keys: [], ...entry.report, weightsBytes };
+    const nothing = { outsideBytes: 0, loadPeakBytes: undefined, fixedShape: false, keys: [] };
+    entry.report = { ...nothing, ...entry.report, weightsBytes };
     entry.dirty = true;
     this.keep();
   }

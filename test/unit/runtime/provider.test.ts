@@ -125,16 +125,17 @@ test('a provider whose files are missing is refused, naming the files and how to
 });
 
 test('threads do not spin unless they are told to', () => {
-  assert.deepEqual(sessionConfigEntries(CPU), {
-    'session.intra_op.allow_spinning': '0',
-    'session.inter_op.allow_spinning': '0',
-  });
+  const entries = sessionConfigEntries(CPU);
+  assert.equal(entries['session.intra_op.allow_spinning'], '0');
+  assert.equal(entries['session.inter_op.allow_spinning'], '0');
   const spinning = sessionConfigEntries({ ...CPU, sessionConfig: { 'session.intra_op.allow_spinning': '1' } });
   assert.equal(spinning['session.intra_op.allow_spinning'], '1');
 });
 
-test('a limit on the CPU makes the session take the arena of its environment', () => {
-  assert.equal(sessionConfigEntries({ ...CPU, arenaMaxBytes: 1 })['session.use_env_allocators'], '1');
+test('on the CPU a session takes the arena of its environment, with a limit or without', () => {
+  for (const limit of [{}, { arenaMaxBytes: 1 }]) {
+    assert.equal(sessionConfigEntries({ ...CPU, ...limit })['session.use_env_allocators'], '1');
+  }
 });
 
 test('a number of threads that is not one is refused', () => {

@@ -31,7 +31,7 @@ const LOADED: LoadOutcome = {
   batching: { maxBatchSize: 4, reason: 'because' },
   loadMs: 1,
   canary: { found: true, detail: 'found' },
-  memory: { weightsBytes: 7, loadPeakBytes: undefined, fixedShape: true, keys: [] },
+  memory: { weightsBytes: 7, outsideBytes: 0, loadPeakBytes: undefined, fixedShape: true, keys: [] },
 };
 const REFUSED: LoadOutcome = { kind: 'failed', message: 'it is no model' };
 const DIED: LoadOutcome = { kind: 'died', outside: false };

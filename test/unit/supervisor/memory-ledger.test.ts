@@ -66,8 +66,12 @@ function makeWorld(t: TestContext, options: WorldOptions = {}) {
   return { dir, ledger, versions, devices, host, driver, admit };
 }
 
+/** Terms of a model of a file of 1 MiB of which nothing is known. */
+const NO_LIMIT = { fits: true, arenaMaxBytes: undefined, measured: undefined, filesBytes: MIB, outsideBytes: 0 };
+
 const report = (changes: Partial<MemoryReport> = {}): MemoryReport => ({
   weightsBytes: 2 * MIB,
+  outsideBytes: 0,
   loadPeakBytes: undefined,
   fixedShape: true,
   keys: [{ key: '4', elements: 4, points: [{ rows: 1, bytes: MIB }] }],
@@ -77,7 +81,7 @@ const report = (changes: Partial<MemoryReport> = {}): MemoryReport => ({
 test('without a budget a CPU sets no limit, and what runs may take is a part of what the host has left', async (t) => {
   const { ledger, versions, host, admit } = makeWorld(t);
   const [a] = versions;
-  assert.deepEqual(await admit(a!), { fits: true, arenaMaxBytes: undefined, measured: undefined });
+  assert.deepEqual(await admit(a!), NO_LIMIT);
   assert.equal(ledger.roomBytes('cpu', a!), (8 * GIB - GIB / 2) / 2);
   host.availableBytes = 0;
   assert.equal(ledger.roomBytes('cpu', a!), 64 * MIB, 'not worth splitting batches for');
@@ -135,15 +139,27 @@ test('a damaged measurement is as good as none', async (t) => {
     '',
     '{}',
     'null',
-    '{"weightsBytes":-1,"fixedShape":true,"keys":[]}',
-    '{"fixedShape":true,"keys":[{"key":"4","elements":4,"points":[]}]}',
-    '{"fixedShape":true,"keys":[{"key":"4","elements":4,"points":[{"rows":2,"bytes":1},{"rows":1,"bytes":1}]}]}',
+    '{"weightsBytes":-1,"outsideBytes":0,"fixedShape":true,"keys":[]}',
+    '{"weightsBytes":1,"fixedShape":true,"keys":[]}',
+    '{"outsideBytes":0,"fixedShape":true,"keys":[{"key":"4","elements":4,"points":[]}]}',
+    '{"outsideBytes":0,"fixedShape":true,"keys":[{"key":"4","elements":4,"points":[{"rows":2,"bytes":1},{"rows":1,"bytes":1}]}]}',
   ]) {
     fs.writeFileSync(path.join(folder, name!), text);
     const next = makeWorld(t, { dir: first.dir });
     const terms = await next.admit(next.versions[0]!);
     assert(terms.fits && terms.measured === undefined, text);
   }
+});
+
+test('weights outside of the arena lower its limit, once they are known', async (t) => {
+  const { ledger, versions, admit } = makeWorld(t, { budgetBytes: 100 * MIB, models: { a: 20 } });
+  const first = await admit(versions[0]!);
+  assert(first.fits && first.arenaMaxBytes === 100 * MIB && first.filesBytes === 20 * MIB);
+  ledger.loaded('cpu', versions[0]!, report({ weightsBytes: 20 * MIB, outsideBytes: 15 * MIB, fixedShape: false }));
+  ledger.released('cpu');
+  const next = await admit(versions[0]!);
+  assert(next.fits && next.arenaMaxBytes === 85 * MIB && next.outsideBytes === 15 * MIB);
+  assert.equal(ledger.status()[0]!.models[0]!.shareBytes, 100 * MIB);
 });
 
 test('weights that were found too large on the way are known to be so', async (t) => {
@@ -217,7 +233,7 @@ test('two processes on one GPU have half of it each, and do not count each other
 
 test('without a driver a GPU has no account, and its own budget counts where there is one', async (t) => {
   const open = makeWorld(t, { devices: ['cuda:0'] });
-  assert.deepEqual(await open.admit(open.versions[0]!), { fits: true, arenaMaxBytes: undefined, measured: undefined });
+  assert.deepEqual(await open.admit(open.versions[0]!), NO_LIMIT);
   const config = { memoryBudgetBytes: 300 * MIB };
   const own = makeWorld(t, { devices: ['cuda:0'], config });
   const terms = await own.admit(own.versions[0]!);
@@ -226,6 +242,6 @@ test('without a driver a GPU has no account, and its own budget counts where the
 
 test('WebGPU takes no limit: its budget decides on loads alone', async (t) => {
   const { versions, admit } = makeWorld(t, { devices: ['webgpu:0'], budgetBytes: 10 * MIB, models: { a: 4, b: 20 } });
-  assert.deepEqual(await admit(versions[0]!), { fits: true, arenaMaxBytes: undefined, measured: undefined });
+  assert.deepEqual(await admit(versions[0]!), { ...NO_LIMIT, filesBytes: 4 * MIB });
   assert(!(await admit(versions[1]!)).fits);
 });
