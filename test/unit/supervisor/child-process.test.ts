@@ -20,7 +20,7 @@ function makeChild(t: TestContext, confirm: (pid: number) => Promise<void>) {
     entry: pathToFileURL(entry),
     env: {},
     execArgv: [],
-    inherit: undefined,
+    inherit: [],
     policy: DEVICE_POLICY,
     silentMaxMs: 60_000,
     log: createLogger('test', 'fatal'),
