@@ -14,6 +14,7 @@
 import type { InstanceCounters } from '../metrics/counters.ts';
 import type { SlabLayout } from '../queue/layout.ts';
 import type { ArenaState } from '../runtime/allocator-stats.ts';
+import { NO_PIECES, noPieces, notePiece } from '../scheduler/arena-pieces.ts';
 import { type ArenaUpkeep, initialUpkeep, look } from '../scheduler/arena-upkeep.ts';
 import { type BatchCap, NO_CAP, noteOutOfMemory, noteRun } from '../scheduler/batch-cap.ts';
 import {
@@ -99,6 +100,7 @@ export class RunMemory {
   #giveBack = false;
   /** Nothing has run since the arena gave back what it could. */
   #clean = true;
+  #pieces = NO_PIECES;
 
   constructor(options: RunMemoryOptions) {
     this.#options = options;
@@ -208,7 +210,7 @@ export class RunMemory {
     const now = nowUs();
     if (before !== undefined && room.isOnly && room.begun === begun) this.#measure(shape, rows, before);
     if (giveBack) this.#gaveBack();
-    else this.#clean = false;
+    else this.#ran(shape.fit, rows);
     shape.cap = noteRun(shape.cap, rows, now / 1000);
     if (rows > shape.worked) shape.worked = rows;
     if (now - this.#lookedAtUs >= LOOK_EVERY_US) this.#look(now);
@@ -245,9 +247,20 @@ export class RunMemory {
     this.#giveBack ||= next.giveBack;
   }
 
+  #ran(fit: MemoryFit | undefined, rows: number): void {
+    this.#clean = false;
+    if (fit === undefined) return;
+    const bytes = bytesOf(fit, rows);
+    if (bytes <= this.#pieces.largestBytes) return;
+    const { pieces, giveBack } = notePiece(this.#pieces, bytes);
+    this.#pieces = pieces;
+    this.#giveBack ||= giveBack;
+  }
+
   #gaveBack(): void {
     this.#giveBack = false;
     this.#clean = true;
+    this.#pieces = noPieces(this.#pieces);
     this.#options.counters.gaveBack();
   }
 

@@ -158,6 +158,20 @@ test('an arena cut up by runs of other sizes is put in order, and the size that 
   assert(counts().outOfMemory <= 2);
 });
 
+// Story: as load came up, batches of 1, 2, 3 … 64 rows each left a piece of the arena, thirty times what the largest of them took.
+test('sizes that grow a little at a time do not add up in the arena', () => {
+  const arena = new FakeArena(100_000);
+  const { serve, counts } = makeMemory(arena, { keys: SIXTEEN_A_ROW, roomBytes: Number.POSITIVE_INFINITY });
+  for (let rows = 1; rows <= 64; rows++) {
+    serve(rowsOf(4), rows, 16 * MIB);
+    assert(arena.heldBytes <= 3.3 * rows * 16 * MIB + 16 * MIB, `${arena.heldBytes / MIB} MiB after ${rows} rows`);
+  }
+  const before = counts().gaveBack;
+  assert(before < 32, `${before} times`);
+  for (let n = 0; n < 1000; n++) serve(rowsOf(4), 1 + ((n * 7) % 64), 16 * MIB);
+  assert(counts().gaveBack - before < 8, 'sizes that have been seen are no reason');
+});
+
 test('one row that can never fit is an error, and nothing else', () => {
   const arena = new FakeArena(100);
   const { memory } = makeMemory(arena);
