@@ -13,7 +13,7 @@ import { findWeights, fingerprint } from '../repository/model-weights.ts';
 import type { Device } from '../runtime/device-name.ts';
 import { gpuSelector } from '../runtime/gpu-selector.ts';
 import { bytesOf, fitOf, type KeyPoints, largestPeak, withMeasured } from '../scheduler/memory-fit.ts';
-import { type Account, admit, type Claim, freeBytes } from '../scheduler/memory-ledger.ts';
+import { type Account, admit, type Claim, freeBytes, spendableBytes } from '../scheduler/memory-ledger.ts';
 import { type AvailableMemory, availableMemory } from '../system/host-memory.ts';
 import type { GpuWatch } from './gpu-watch.ts';
 import { type MemoryCache, memoryIdentity } from './memory-cache.ts';
@@ -111,8 +111,12 @@ export class MemoryLedger {
   async admit(device: LedgerDevice, version: ServedVersion): Promise<LoadTerms> {
     const entry = this.#entryOf(version, device.name);
     await this.#lookAtGpu(device);
-    for (const other of this.#entriesOf(device.name)) {
-      if (other === entry || other.placement.state === 'waiting') await this.#examine(other, device);
+    await this.#examine(entry, device);
+    // What the others need matters only where something is divided.
+    if (spendableBytes(this.#accountOf(device.name)) !== undefined) {
+      for (const other of this.#entriesOf(device.name)) {
+        if (other.placement.state === 'waiting') await this.#examine(other, device);
+      }
     }
     const host = this.#hostShortage(entry, device);
     if (host !== undefined) return { fits: false, reason: host };
