@@ -60,6 +60,13 @@ export const ERRORS = {
     retryAfterS: 1,
     meaning: "The model's queue holds as many rows or bytes as its settings allow.",
   },
+  OVERLOADED: {
+    http: 429,
+    grpc: 'RESOURCE_EXHAUSTED',
+    retryAfterS: 1,
+    meaning:
+      'Too much waits for the request to be answered inside its deadline. Retry-After is the time in which that drains.',
+  },
   CLIENT_CLOSED: {
     http: 499,
     grpc: 'CANCELLED',

@@ -127,7 +127,9 @@ export const modelConfigSchema = object({
     .describe('Devices of the server that serve this model. Default: all of them.'),
   slo_ms: integer(1, SLO_MS_MAX, 'an integer number of milliseconds')
     .optional()
-    .describe('Deadline of a request that brings none of its own, in milliseconds from its arrival. Default: none.'),
+    .describe(
+      'Latency objective: the deadline of every request, in milliseconds from its arrival, unless it brings a sooner one. What cannot be answered in time is refused at once. Default: none.',
+    ),
   run_timeout_ms: integer(RUN_TIMEOUT_MS_MIN, RUN_TIMEOUT_MS_MAX, 'an integer number of milliseconds')
     .optional()
     .describe(

@@ -1,6 +1,8 @@
 /**
  * Runs a sealed batch and settles each of its claims.
  *
+ *     rows that are late or that nobody wants any more are left out: 504, and where their neighbours' run gets shorter by it, the batch is run in parts around them
+ *
  *     whole ── fails ─▶ halves ── fail ─▶ … ─▶ one request: its error
  *       ├ kills its process twice ─▶ one by one (src/queue/states.ts, TAKEOVERS_MAX)
  *       └ more rows than memory holds ─▶ parts that fit (run-memory.ts); one request too large: its rows in parts
@@ -14,12 +16,17 @@ import { STATUS_DEADLINE, STATUS_MODEL_FAILED, STATUS_OK, STATUS_OUT_OF_MEMORY }
 import type { Segment } from '../queue/segment.ts';
 import { OrtError } from '../runtime/ort-error.ts';
 import type { Runner } from '../runtime/runner.ts';
+import { costUs } from '../scheduler/cost-curve.ts';
 import { nowUs } from '../system/clock.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 import { isOutOfMemory } from './out-of-memory.ts';
 import { writeResults } from './result-table.ts';
+import type { RunCosts } from './run-costs.ts';
 import type { RunMemory } from './run-memory.ts';
 import { type LooseOutput, RunFault, SlabRun } from './slab-run.ts';
+
+/** So many batches in a row may be left out because they are expected to come too late. */
+const HOPELESS_MAX = 3;
 
 export class BatchRunner {
   readonly #segment: Segment;
@@ -27,6 +34,9 @@ export class BatchRunner {
   readonly #counters: InstanceCounters;
   readonly #memory: RunMemory;
   readonly #slabRun: SlabRun;
+  readonly #costs: RunCosts;
+  /** Batches in a row that were left out as a whole since they would have come too late. */
+  #hopeless = 0;
 
   constructor(
     runner: Runner,
@@ -35,17 +45,20 @@ export class BatchRunner {
     signature: ModelSignature,
     counters: InstanceCounters,
     memory: RunMemory,
+    costs: RunCosts,
   ) {
     this.#segment = segment;
     this.#consumer = consumer;
     this.#counters = counters;
     this.#memory = memory;
+    this.#costs = costs;
     this.#slabRun = new SlabRun(runner, segment, consumer, signature);
   }
 
   /** Runs the batch and settles each of its claims. The caller finishes it. @throws ArenaPoisoned: some claims may not be settled then, and a next life has to run them */
   run(batch: Batch): void {
-    if (batch.wantedClaims === 0 || this.#allExpired(batch)) {
+    if (!batch.oneByOne) this.#leaveOutLate(batch);
+    if (batch.wantedClaims === 0) {
       for (let claim = 0; claim < batch.claims; claim++) this.#consumer.settle(batch, claim, STATUS_DEADLINE, 0);
       this.#counters.skipped();
       return;
@@ -56,7 +69,12 @@ export class BatchRunner {
       return;
     }
     for (let from = 0; from < batch.claims; ) {
-      const to = this.#fitting(batch, from);
+      this.#leaveOutAbandoned(batch, from);
+      if (batch.wanted[from] === 0) {
+        this.#consumer.settle(batch, from++, STATUS_DEADLINE, 0);
+        continue;
+      }
+      const to = this.#partEnd(batch, from);
       this.#runClaims(batch, from, to);
       from = to;
     }
@@ -71,27 +89,98 @@ export class BatchRunner {
     }
   }
 
-  #allExpired(batch: Batch): boolean {
+  /** Leaves out what has passed its deadline, and then, the most urgent first, what would pass it during the run. */
+  #leaveOutLate(batch: Batch): void {
     const now = nowUs();
+    let rows = 0;
+    let expiring = false;
     for (let claim = 0; claim < batch.claims; claim++) {
       if (batch.wanted[claim] === 0) continue;
       const deadline = this.#consumer.deadlineUs(batch, claim);
-      if (deadline === 0 || deadline > now) return false;
+      if (deadline > 0 && deadline <= now) this.#leaveOut(batch, claim);
+      else {
+        rows += batch.claimRows[claim]!;
+        expiring ||= deadline > 0;
+      }
     }
-    return true;
+    const curve = this.#costs.curve(batch.layout.hash);
+    // Should the costs be wrong, nothing would be run any more, and they would stay so: now and then a batch runs all the same.
+    if (!expiring || curve === undefined || this.#hopeless >= HOPELESS_MAX) {
+      this.#hopeless = 0;
+      return;
+    }
+    while (rows > 0) {
+      const claim = this.#mostUrgent(batch);
+      if (claim < 0 || this.#consumer.deadlineUs(batch, claim) >= now + costUs(curve, rows)) break;
+      rows -= batch.claimRows[claim]!;
+      this.#leaveOut(batch, claim);
+    }
+    this.#hopeless = batch.wantedClaims === 0 ? this.#hopeless + 1 : 0;
   }
 
-  /** End of the claims from `from` on that may run as one: all of them, unless memory does not hold so many rows. */
-  #fitting(batch: Batch, from: number): number {
+  /** The wanted claim with the earliest deadline; -1 where none has one. */
+  #mostUrgent(batch: Batch): number {
+    let urgent = -1;
+    let earliest = Number.POSITIVE_INFINITY;
+    for (let claim = 0; claim < batch.claims; claim++) {
+      if (batch.wanted[claim] === 0) continue;
+      const deadline = this.#consumer.deadlineUs(batch, claim);
+      if (deadline === 0 || deadline >= earliest) continue;
+      urgent = claim;
+      earliest = deadline;
+    }
+    return urgent;
+  }
+
+  /** Leaves out what has been given up since the batch was closed: the runs before may have taken long. */
+  #leaveOutAbandoned(batch: Batch, from: number): void {
+    for (let claim = from; claim < batch.claims; claim++) {
+      if (batch.wanted[claim] === 1 && this.#consumer.abandoned(batch, claim)) this.#unwanted(batch, claim);
+    }
+  }
+
+  #leaveOut(batch: Batch, claim: number): void {
+    this.#unwanted(batch, claim);
+    this.#counters.late(batch.claimRows[claim]!);
+  }
+
+  #unwanted(batch: Batch, claim: number): void {
+    batch.wanted[claim] = 0;
+    batch.wantedClaims--;
+  }
+
+  /**
+   * End of the claims from the wanted one `from` on that run as one: up to the last wanted one, the cap that memory has set, or a gap of unwanted rows whose
+   * time is worth more than another run.
+   */
+  #partEnd(batch: Batch, from: number): number {
     const first = batch.firstRow[from]!;
     const rowsMax = this.#memory.rowsMax(batch.layout);
     let to = from + 1;
-    while (to < batch.claims && batch.firstRow[to]! + batch.claimRows[to]! - first <= rowsMax) to++;
+    for (let claim = to; claim < batch.claims; claim++) {
+      if (endOf(batch, claim) - first > rowsMax) break;
+      if (batch.wanted[claim] === 0) continue;
+      if (claim > to && this.#gapPays(batch, from, to, claim)) break;
+      to = claim + 1;
+    }
     return to;
+  }
+
+  /** Whether two runs around the unwanted claims [gap, next) take less time than one over them. */
+  #gapPays(batch: Batch, from: number, gap: number, next: number): boolean {
+    // Unwanted strings are not looked at, and a model may not take the empty ones in their place.
+    if (batch.layout.bytesInputs.length > 0) return true;
+    const curve = this.#costs.curve(batch.layout.hash);
+    if (curve === undefined) return false;
+    const before = endOf(batch, gap - 1) - batch.firstRow[from]!;
+    const after = endOf(batch, batch.wanted.lastIndexOf(1, batch.claims - 1)) - batch.firstRow[next]!;
+    const whole = before + after + batch.firstRow[next]! - endOf(batch, gap - 1);
+    return costUs(curve, before) + costUs(curve, after) < costUs(curve, whole);
   }
 
   /** Runs the claims [from, to) as one, or in halves if that fails. */
   #runClaims(batch: Batch, from: number, to: number): void {
+    this.#leaveOutAbandoned(batch, from);
     const wanted = batch.wanted.indexOf(1, from);
     if (wanted < 0 || wanted >= to) {
       for (let claim = from; claim < to; claim++) this.#consumer.settle(batch, claim, STATUS_DEADLINE, 0);
@@ -99,7 +188,10 @@ export class BatchRunner {
     }
     try {
       const table = to - from === 1 ? this.#runOne(batch, from) : this.#runSeveral(batch, from, to);
-      for (let claim = from; claim < to; claim++) this.#consumer.settle(batch, claim, STATUS_OK, table);
+      for (let claim = from; claim < to; claim++) {
+        if (batch.wanted[claim] === 1) this.#consumer.settle(batch, claim, STATUS_OK, table);
+        else this.#consumer.settle(batch, claim, STATUS_DEADLINE, 0);
+      }
     } catch (error) {
       const status = statusOf(error);
       if (to - from === 1) {
@@ -153,7 +245,9 @@ export class BatchRunner {
       this.#consumer.runningOn();
       const startedUs = nowUs();
       const result = this.#slabRun.run(batch, firstRow, rows, use, giveBack);
-      this.#counters.batch(rows, nowUs() - startedUs);
+      const endedUs = nowUs();
+      this.#counters.batch(rows, endedUs - startedUs);
+      this.#costs.note(batch.layout, rows, endedUs - startedUs, endedUs);
       return result;
     });
   }
@@ -172,6 +266,10 @@ export class BatchRunner {
     }
     return parts[0]!.map((_, n) => joined(parts.map((outputs) => outputs[n])));
   }
+}
+
+function endOf(batch: Batch, claim: number): number {
+  return batch.firstRow[claim]! + batch.claimRows[claim]!;
 }
 
 /** An output that outlives its run. */

@@ -17,7 +17,9 @@ import { ArenaRoom } from './arena-room.ts';
 import { BatchRunner } from './batch-runner.ts';
 import { type Canary, isRunFailure, runCanary } from './canary.ts';
 import { RunControl, STARTED_FAILED, STARTED_SERVING } from './run-control.ts';
+import { RunCosts } from './run-costs.ts';
 import { ArenaPoisoned, type Measured, RunMemory } from './run-memory.ts';
+import { WARM_UP_ROWS, warmUp } from './warm-up.ts';
 import { WatchedRunner } from './watched-runner.ts';
 
 /** What the device's main thread hands to an instance. Plain data. */
@@ -79,7 +81,8 @@ export function runInstance(task: InstanceTask): InstanceEnd {
     onWait: () => consumer.runningOn(),
     onMeasured: (measured: Measured) => report.postMessage(measured),
   });
-  const batches = new BatchRunner(runner, segment, consumer, signature, counters, memory);
+  const costs = new RunCosts(segment, task.slot);
+  const batches = new BatchRunner(runner, segment, consumer, signature, counters, memory, costs);
   const { canary } = task;
   const makeCanaryRun = (): void => {
     try {
@@ -89,8 +92,18 @@ export function runInstance(task: InstanceTask): InstanceEnd {
     }
   };
   try {
+    if (canary !== undefined)
+      warmUp({
+        runner,
+        segment,
+        signature,
+        canary,
+        costs,
+        rowsMax: account.roomBytes === Number.POSITIVE_INFINITY ? WARM_UP_ROWS : 1,
+      });
     // What it takes is given back, so that the first batch finds the arena in one piece.
     makeCanaryRun();
+    consumer.serving = true;
     control.started = STARTED_SERVING;
     while (!consumer.stopping) {
       const batch = consumer.next();
@@ -108,6 +121,7 @@ export function runInstance(task: InstanceTask): InstanceEnd {
     control.started = STARTED_FAILED;
     return { is: 'unfit', reason: `its canary run failed: ${error.message}` };
   } finally {
+    consumer.serving = false;
     memory.close();
     runner.dispose();
     segment.close();

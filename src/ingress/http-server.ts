@@ -18,6 +18,7 @@ import type { EncodedResponse, OutputTensor } from '../protocol/response-encoder
 import { nowUs } from '../system/clock.ts';
 import { type BodyBudget, BodyRead, type BodyReceiver, canBeDropped, DroppedBody } from './body.ts';
 import { Connection } from './connection.ts';
+import { headRefusal, sooner } from './deadline.ts';
 import type { Documents } from './documents.ts';
 import { Expander, parseEncoding } from './expand.ts';
 import { rawAnswer, sendError, sendJson, sendResult } from './http-reply.ts';
@@ -25,7 +26,7 @@ import { asBatchportError, Inference, QUEUE_FULL_MESSAGE, type Reply } from './i
 import { ModelTable } from './model-table.ts';
 import { answerEncoding, type RequestHeaders, readHeaders } from './request-headers.ts';
 import { type Route, Router } from './router.ts';
-import type { Serving } from './served-model.ts';
+import { OUTCOME_INDEX, type Serving } from './served-model.ts';
 
 const HEAD_MAX_BYTES = 16 * 1024;
 /** listen() is called again in each process that accepts, and sets this anew. */
@@ -152,7 +153,18 @@ export class HttpServer {
     startedUs: number,
   ): void {
     const serving = ModelTable.serving(this.#models.find(route.model, route.version));
-    const exchange = new InferExchange(this, request, response, connection, serving, headers, startedUs);
+    const timeoutUs = sooner(headers.deadlineUs, serving.sloUs);
+    if (timeoutUs > 0 && !this.#draining) {
+      const refusal = headRefusal(serving.outlook, headers.contentLength, timeoutUs, startedUs);
+      if (refusal !== undefined) {
+        serving.counters.outcome(OUTCOME_INDEX.rejected);
+        this.noteFailure(refusal, serving.key, undefined);
+        dropBody(request, response, connection, headers);
+        sendError(response, refusal);
+        return;
+      }
+    }
+    const exchange = new InferExchange(this, request, response, connection, serving, headers, startedUs, timeoutUs);
     try {
       // Refused from the headers, before a byte of the body has been looked at.
       if (this.#draining) throw new BatchportError('DRAINING', 'The server is shutting down.');
@@ -247,13 +259,14 @@ class InferExchange implements Reply, BodyReceiver {
     serving: Serving,
     headers: RequestHeaders,
     startedUs: number,
+    timeoutUs: number,
   ) {
     this.#server = server;
     this.#request = request;
     this.#response = response;
     this.#headers = headers;
     this.#connection = connection;
-    this.#inference = new Inference(serving, this, startedUs);
+    this.#inference = new Inference(serving, this, startedUs, timeoutUs);
     connection.add(this.#inference);
   }
 
@@ -262,6 +275,7 @@ class InferExchange implements Reply, BodyReceiver {
     const { contentLength, contentEncoding, expectsContinue } = this.#headers;
     if (contentEncoding !== '') this.#encoding = parseEncoding(contentEncoding);
     budget.check(contentLength);
+    this.#inference.expectBody(contentLength);
     if (expectsContinue) this.#response.writeContinue();
     this.#connection.reading = new BodyRead(this.#request, contentLength, budget, this);
   }

@@ -28,6 +28,7 @@ import {
   STATUS_WORKER_LOST,
 } from '../queue/result.ts';
 import { nowUs } from '../system/clock.ts';
+import { Deadline } from './deadline.ts';
 import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES } from './json-threads.ts';
 import { OUTCOME_INDEX, type Serving } from './served-model.ts';
 
@@ -65,8 +66,6 @@ const DEFAULT_MESSAGES: Partial<Record<ErrorCode, string>> = {
 
 /** Answers smaller than this are bounded well enough by the number of rows that may queue. */
 const RESERVED_FROM_BYTES = 64 * 1024;
-/** setTimeout takes no more; a deadline beyond it never comes. */
-const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /** Microseconds; `doneUs` is when the result was seen here, on the shared clock. */
 interface StageTimes {
@@ -83,15 +82,22 @@ export class Inference {
   #claim: Claim<Inference> | undefined;
   #placedUs = 0;
   #reserved = 0;
-  #timer: NodeJS.Timeout | undefined;
+  #deadline: Deadline | undefined;
   /** Answered, given up, or refused. */
   finished = false;
 
-  constructor(serving: Serving, reply: Reply, startedUs: number) {
+  /** @param timeoutUs to the deadline, as far as it is known before the request has been read; 0 for none. */
+  constructor(serving: Serving, reply: Reply, startedUs: number, timeoutUs: number) {
     this.#serving = serving;
     this.#reply = reply;
     this.#startedUs = startedUs;
+    if (timeoutUs > 0) this.#deadline = new Deadline(serving.outlook, startedUs, timeoutUs);
     serving.entered();
+  }
+
+  /** It has been let in by its head. @param bytes as declared; -1 where they are not. */
+  expectBody(bytes: number): void {
+    this.#deadline?.expectBody(bytes);
   }
 
   /**
@@ -107,7 +113,7 @@ export class Inference {
     }
     try {
       const whole = Buffer.isBuffer(body) ? body : Buffer.concat(body, length);
-      this.#enqueue(this.#serving.decoder.decode(whole, headerLength), length, 0);
+      this.#enqueue(this.#serving.decoder.decode(whole, headerLength), length);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
@@ -120,27 +126,23 @@ export class Inference {
       if (this.finished) return;
       const { outage } = this.#serving;
       if (outage !== undefined) throw new BatchportError('NOT_READY', outage);
-      this.#enqueue(request, length, 0);
+      this.#enqueue(request, length);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
   }
 
-  /**
-   * The same for a request that came over gRPC.
-   *
-   * @param callDeadlineUs of the call, on the monotonic clock; 0 for none.
-   */
-  submitMessage(message: InferMessage, callDeadlineUs: number): void {
+  /** The same for a request that came over gRPC. */
+  submitMessage(message: InferMessage): void {
     try {
-      this.#enqueue(this.#serving.decoder.bindMessage(message), message.bytes.length, callDeadlineUs);
+      this.#enqueue(this.#serving.decoder.bindMessage(message), message.bytes.length);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
   }
 
   /** @throws BatchportError when it cannot be queued. */
-  #enqueue(request: BoundRequest, bodyBytes: number, callDeadlineUs: number): void {
+  #enqueue(request: BoundRequest, bodyBytes: number): void {
     const serving = this.#serving;
     const { rows } = request.template;
     const { layout, answerRowBytes } = serving.bindingOf(request);
@@ -153,25 +155,18 @@ export class Inference {
     }
     serving.counters.received(rows, bodyBytes);
     this.#request = request;
+    const { timeoutUs } = request;
+    if (timeoutUs !== undefined) this.#deadline ??= new Deadline(serving.outlook, this.#startedUs, timeoutUs);
+    const deadline = this.#deadline;
+    deadline?.foresee(timeoutUs, layout, rows, bodyBytes);
     if (answerRowBytes * rows >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(answerRowBytes * rows);
     if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
-    const timeoutUs = request.timeoutUs !== undefined && request.timeoutUs > 0 ? request.timeoutUs : serving.sloUs;
-    const ownDeadlineUs = timeoutUs > 0 ? this.#startedUs + timeoutUs : 0;
-    const deadlineUs =
-      ownDeadlineUs > 0 && callDeadlineUs > 0
-        ? Math.min(ownDeadlineUs, callDeadlineUs)
-        : ownDeadlineUs || callDeadlineUs;
-    if (deadlineUs > 0) this.#armDeadline(deadlineUs);
+    deadline?.arm(() => this.expire());
     this.#placedUs = nowUs();
     serving.counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
-    const claim = serving.producer.place(this, layout, rows, request.inputs, deadlineUs);
+    const claim = serving.producer.place(this, layout, rows, request.inputs, deadline?.atUs ?? 0);
     if (claim === 'full') throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
     if (claim !== undefined) this.#claim = claim;
-  }
-
-  #armDeadline(deadlineUs: number): void {
-    const ms = Math.min(TIMER_MAX_MS, Math.max(0, (deadlineUs - nowUs()) / 1000));
-    this.#timer = setTimeout(() => this.expire(), ms);
   }
 
   /** The time for the answer is over. */
@@ -200,6 +195,7 @@ export class Inference {
       const { status } = reader;
       if (status !== STATUS_OK) {
         const code = STATUS_CODES.get(status) ?? 'INTERNAL';
+        if (status === STATUS_DEADLINE) this.#deadline?.missed();
         // It waited for a process that is given up: answered like those that come now.
         if (code === 'WORKER_LOST' && serving.outage !== undefined) {
           this.fail(new BatchportError('NOT_READY', serving.outage));
@@ -239,6 +235,7 @@ export class Inference {
     counters.stage(QUEUE, queueUs);
     counters.stage(RUN, runUs);
     const nowSentUs = nowUs();
+    this.#deadline?.kept(nowSentUs);
     counters.stage(SEND, nowSentUs - doneUs);
     counters.stage(TOTAL, nowSentUs - this.#startedUs);
   }
@@ -270,7 +267,7 @@ export class Inference {
 
   #finish(outcome: Outcome): void {
     this.finished = true;
-    if (this.#timer !== undefined) clearTimeout(this.#timer);
+    this.#deadline?.close();
     if (this.#reserved > 0) this.#reply.unreserve(this.#reserved);
     this.#serving.counters.outcome(OUTCOME_INDEX[outcome]);
     this.#serving.left();
@@ -300,6 +297,7 @@ export function asBatchportError(error: unknown): BatchportError {
 export function outcomeOf(error: BatchportError): Outcome {
   switch (error.code) {
     case 'QUEUE_FULL':
+    case 'OVERLOADED':
       return 'rejected';
     case 'DEADLINE_EXCEEDED':
     case 'REQUEST_TIMEOUT':

@@ -14,6 +14,8 @@ export interface RequestHeaders {
   /** Every value of Inference-Header-Content-Length. */
   inferenceHeaderLengths: string[];
   hosts: number;
+  /** Of Batchport-Deadline-Ms: how long the client waits, from the arrival of the head, µs; 0 without it. */
+  deadlineUs: number;
   /** What is wrong with them by themselves. */
   fault: BatchportError | undefined;
 }
@@ -27,6 +29,7 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
     expectsContinue: false,
     inferenceHeaderLengths: NONE,
     hosts: 0,
+    deadlineUs: 0,
     fault: undefined,
   };
   for (let n = 0; n + 1 < raw.length; n += 2) {
@@ -62,6 +65,13 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
           }
         }
         break;
+      case 21:
+        if (equals(name, 'batchport-deadline-ms')) {
+          const us = DEADLINE.test(raw[n + 1]!) ? Math.round(Number(raw[n + 1]) * 1000) : 0;
+          if (us > 0) headers.deadlineUs = headers.deadlineUs === 0 ? us : Math.min(us, headers.deadlineUs);
+          else headers.fault = new BatchportError('BAD_REQUEST', DEADLINE_FAULT);
+        }
+        break;
       case 31:
         if (equals(name, 'inference-header-content-length')) {
           if (headers.inferenceHeaderLengths === NONE) headers.inferenceHeaderLengths = [raw[n + 1]!];
@@ -74,6 +84,8 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
 }
 
 const NONE: string[] = [];
+const DEADLINE = /^\d{1,9}(\.\d{1,9})?$/;
+const DEADLINE_FAULT = 'Batchport-Deadline-Ms must be a number of milliseconds above 0, such as 50 or 0.5.';
 
 function equals(name: string, lower: string): boolean {
   return name === lower || name.toLowerCase() === lower;

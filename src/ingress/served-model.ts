@@ -18,6 +18,7 @@ import { ResultReader } from '../queue/result.ts';
 import { Segment } from '../queue/segment.ts';
 import type { Inference } from './inference.ts';
 import type { JsonThreads } from './json-threads.ts';
+import { Outlook } from './outlook.ts';
 import { TurnEnd } from './turn-end.ts';
 
 export const OUTCOME_INDEX = Object.fromEntries(OUTCOMES.map((name, n) => [name, n])) as Record<Outcome, number>;
@@ -63,6 +64,7 @@ export class Serving {
   readonly segment: Segment;
   readonly jsonThreads: JsonThreads;
   readonly sloUs: number;
+  readonly outlook: Outlook;
   /** Why no request is taken at present; undefined while they are. */
   outage: string | undefined;
   readonly #model: ServedModel & { serving: NonNullable<ServedModel['serving']> };
@@ -84,14 +86,15 @@ export class Serving {
     this.messageEncoder = new InferResponseEncoder(contract);
     this.segment = Segment.attach(serving.queue);
     const bells = new Doorbells(this.segment, bellFds);
-    this.producer = new Producer(this.segment, slot, bells, { maxRows: serving.maxRows }, placed, () =>
-      turnEnd.published(),
-    );
+    this.sloUs = (serving.sloMs ?? 0) * 1000;
+    this.outlook = new Outlook(this.segment, this.sloUs);
+    const published = () => turnEnd.published();
+    const limits = { maxRows: serving.maxRows };
+    this.producer = new Producer(this.segment, slot, bells, limits, placed, published, this.outlook);
     const turnEnd = new TurnEnd(this.segment, slot, this.producer, () => this.poll());
     this.reader = new ResultReader(this.segment);
     this.counters = new IngressCounters(this.segment.f64, counterOffset(this.segment.geometry, { ingress: slot }) / 8);
     this.counters.inFlight(0);
-    this.sloUs = (serving.sloMs ?? 0) * 1000;
   }
 
   get key(): string {

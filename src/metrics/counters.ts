@@ -48,7 +48,8 @@ const INSTANCE = {
   busyUs: 6,
   arenaHeld: 7,
   gaveBack: 8,
-  batchRows: 9,
+  lateRows: 9,
+  batchRows: 10,
 } as const;
 const INSTANCE_WORDS = INSTANCE.batchRows + BATCH_WORDS;
 
@@ -125,6 +126,11 @@ export class InstanceCounters {
     this.#words[this.#base + INSTANCE.outOfMemory]!++;
   }
 
+  /** Rows that were not run since they were, or would have been, too late. */
+  late(rows: number): void {
+    this.#words[this.#base + INSTANCE.lateRows]! += rows;
+  }
+
   /** A batch that nobody wanted any more. */
   skipped(): void {
     this.#words[this.#base + INSTANCE.skipped]!++;
@@ -185,6 +191,7 @@ export interface InstanceReading {
   readonly splits: number;
   readonly outOfMemory: number;
   readonly skipped: number;
+  readonly lateRows: number;
   readonly busyUs: number;
   /** Of the arena, which all instances of a model on a device share; as the instance last saw it. */
   readonly arenaHeldBytes: number;
@@ -200,6 +207,7 @@ export function readInstance(words: Float64Array, base: number): InstanceReading
     splits: words[base + INSTANCE.splits]!,
     outOfMemory: words[base + INSTANCE.outOfMemory]!,
     skipped: words[base + INSTANCE.skipped]!,
+    lateRows: words[base + INSTANCE.lateRows]!,
     busyUs: words[base + INSTANCE.busyUs]!,
     arenaHeldBytes: words[base + INSTANCE.arenaHeld]!,
     gaveBack: words[base + INSTANCE.gaveBack]!,

@@ -16,10 +16,12 @@ import {
 } from './counters.ts';
 import type {
   DeviceMemorySnapshot,
+  InstanceSnapshot,
   MetricsSnapshot,
   ModelMemorySnapshot,
   ModelSnapshot,
   ProcessSnapshot,
+  RunCostReading,
 } from './snapshot.ts';
 
 export type Labels = Readonly<Record<string, string>>;
@@ -52,6 +54,8 @@ export interface PlacementItem extends Measured {
   readonly executingForS: number;
   /** Of the arena that its runs lie in; 0 where there is no instance. */
   readonly arenaHeldBytes: number;
+  /** Mean over the instances that have run; zeros before the first run. */
+  readonly cost: RunCostReading;
 }
 
 export interface DeviceMemoryItem extends Measured {
@@ -144,10 +148,22 @@ function placementsOf(model: ModelSnapshot): PlacementItem[] {
       labels: { model: model.name, version: model.version, device },
       reading: instances.map(({ reading }) => reading).reduce(addInstances),
       instances: { idle: alive.length - executing.length, running: executing.length },
+      cost: meanCost(instances),
       executingForS: executing.reduce((longest, { executingForS }) => Math.max(longest, executingForS), 0),
       arenaHeldBytes: alive.reduce((most, { reading }) => Math.max(most, reading.arenaHeldBytes), 0),
     };
   });
+}
+
+function meanCost(instances: readonly InstanceSnapshot[]): RunCostReading {
+  const costs = instances.map(({ cost }) => cost).filter((cost) => cost !== undefined);
+  const mean = (of: (cost: RunCostReading) => number) =>
+    costs.reduce((sum, cost) => sum + of(cost), 0) / Math.max(1, costs.length);
+  return {
+    baseUs: mean(({ baseUs }) => baseUs),
+    rowUs: mean(({ rowUs }) => rowUs),
+    errorRatio: mean(({ errorRatio }) => errorRatio),
+  };
 }
 
 function exitsOf(members: readonly ProcessSnapshot[]): ExitItem[] {
@@ -192,6 +208,7 @@ function addInstances(a: InstanceReading, b: InstanceReading): InstanceReading {
     splits: a.splits + b.splits,
     outOfMemory: a.outOfMemory + b.outOfMemory,
     skipped: a.skipped + b.skipped,
+    lateRows: a.lateRows + b.lateRows,
     busyUs: a.busyUs + b.busyUs,
     arenaHeldBytes: Math.max(a.arenaHeldBytes, b.arenaHeldBytes),
     gaveBack: a.gaveBack + b.gaveBack,

@@ -43,6 +43,15 @@ export interface InstanceSnapshot {
   /** For how long it has been executing its batch; 0 when it is not. */
   readonly executingForS: number;
   readonly reading: InstanceReading;
+  /** Of the shape that has run most; undefined before any run. */
+  readonly cost: RunCostReading | undefined;
+}
+
+/** What a run costs: the straight line nearest to its curve, and how far off predictions have been of late. */
+export interface RunCostReading {
+  readonly baseUs: number;
+  readonly rowUs: number;
+  readonly errorRatio: number;
 }
 
 /** A process of the server; role, device and slot together are unique. */

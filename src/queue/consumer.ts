@@ -12,6 +12,7 @@ import {
   CLAIM_MARK,
   HEADER_SLABS_USED,
   INSTANCE_EXECUTING_SINCE,
+  INSTANCE_SERVING,
   INSTANCE_SLAB,
   INSTANCE_STOP,
   MARK_ALONE,
@@ -136,6 +137,11 @@ export class Consumer {
 
   get stopping(): boolean {
     return Atomics.load(this.#segment.i32, this.#segment.instanceLine(this.#slot) + INSTANCE_STOP) !== 0;
+  }
+
+  /** Whether this instance takes batches, for whoever predicts. */
+  set serving(serving: boolean) {
+    Atomics.store(this.#segment.i32, this.#segment.instanceLine(this.#slot) + INSTANCE_SERVING, serving ? 1 : 0);
   }
 
   /**

@@ -1,7 +1,7 @@
 /**
  * Where everything lies in a segment: one table of regions, computed from a few numbers that are written into the segment's first words.
  *
- *     [header][ingress lines][instance lines][slab words][slab descriptors][claim words][claim details][block owners][chunks][counters]
+ *     [header][ingress lines][instance lines][cost tables][slab words][slab descriptors][claim words][claim details][block owners][chunks][counters]
  *     [blocks …]
  *
  * Words that different processes hammer have a 64-byte line of their own. Everything but the blocks is committed when the segment is created;
@@ -58,6 +58,7 @@ export function planQueue(options: {
 export interface Geometry extends QueueShape {
   readonly ingressLines: number;
   readonly instanceLines: number;
+  readonly costTables: number;
   readonly slabWords: number;
   readonly slabSeqs: number;
   readonly slabGenerations: number;
@@ -90,6 +91,8 @@ export const INGRESS_QUEUED_ROWS = 2;
 export const INSTANCE_SLEEP = 0;
 export const INSTANCE_STOP = 1;
 export const INSTANCE_SLAB = 2;
+/** 1 while it takes batches. */
+export const INSTANCE_SERVING = 3;
 /** Index, in doubles of the line, of the time (µs) at which the running batch started; 0 when none runs. */
 export const INSTANCE_EXECUTING_SINCE = 2;
 
@@ -106,11 +109,25 @@ export const SLAB_HEAP_USED = 7;
 export const SLAB_HEAP_BYTES = 8;
 export const SLAB_ROWS = 9;
 export const SLAB_CLAIMS = 10;
+/**
+ * Rows claimed and not given up while the slab is open, for predictions: added to after the claim, so it may be a moment behind, or short by what a
+ * process took with it.
+ */
+export const SLAB_WAITING_ROWS = 11;
 /** Doubles of a slab descriptor (index within its 16 doubles): times in µs. */
 export const SLAB_OPENED_AT = 8;
 export const SLAB_SEALED_AT = 9;
 export const SLAB_RUN_AT = 10;
 export const SLAB_DONE_AT = 11;
+/** Earliest deadline of its claims, 0 for none; for predictions: of two producers that lower it at once one may not be heard. */
+export const SLAB_DEADLINE_AT = 12;
+
+/**
+ * Cost tables: what runs cost on each instance, by shape key (cost-table.ts). Doubles of a table: its version, then COST_KEYS entries.
+ */
+export const COST_KEYS = 8;
+export const COST_ENTRY_WORDS = 19;
+const COST_TABLE_BYTES = align((1 + COST_KEYS * COST_ENTRY_WORDS) * 8);
 
 /**
  * Claim details: status (word 0), mark (word 1), deadline (double 1), result table's byte offset (double 2).
@@ -152,6 +169,7 @@ export function geometryOf(shape: QueueShape): Geometry {
   };
   const ingressLines = take(shape.ingressSlots * LINE_BYTES);
   const instanceLines = take(shape.instanceSlots * LINE_BYTES);
+  const costTables = take(shape.instanceSlots * COST_TABLE_BYTES);
   const slabWords = take(shape.slabs * 4);
   const slabSeqs = take(shape.slabs * 4);
   const slabGenerations = take(shape.slabs * 4);
@@ -167,6 +185,7 @@ export function geometryOf(shape: QueueShape): Geometry {
     ...shape,
     ingressLines,
     instanceLines,
+    costTables,
     slabWords,
     slabSeqs,
     slabGenerations,
@@ -180,6 +199,11 @@ export function geometryOf(shape: QueueShape): Geometry {
     blockArea,
     totalBytes: blockArea + shape.blocks * BLOCK_BYTES,
   };
+}
+
+/** Byte offset of the cost table of an instance slot. */
+export function costTableOffset(geometry: Geometry, slot: number): number {
+  return geometry.costTables + slot * COST_TABLE_BYTES;
 }
 
 /** Byte offset of the counters of a slot: ingress slots first, then instance slots. */

@@ -19,6 +19,7 @@ import {
   SLAB_BLOCKS,
   SLAB_CAPACITY_ROWS,
   SLAB_CLAIMS,
+  SLAB_DEADLINE_AT,
   SLAB_DONE_AT,
   SLAB_FIRST_BLOCK,
   SLAB_HEAP_BYTES,
@@ -30,6 +31,7 @@ import {
   SLAB_ROWS,
   SLAB_RUN_AT,
   SLAB_SEALED_AT,
+  SLAB_WAITING_ROWS,
 } from './geometry.ts';
 import type { Placement, SlabLayout } from './layout.ts';
 import { freeIfDone } from './release.ts';
@@ -109,6 +111,17 @@ export interface ProducerLimits {
   readonly maxRows: number;
 }
 
+/** Decides how full batches become. */
+export interface BatchPolicy {
+  /** Rows that a new slab should hold at most. */
+  batchRows(layout: SlabLayout): number;
+  /** Whether rows with this deadline (0: none) may join an open slab. Asked only where they or a row in it have one. */
+  mayJoin(slab: number, rows: number, deadlineUs: number, nowUs: number): boolean;
+}
+
+/** As full as they may be. */
+const FULL_BATCHES: BatchPolicy = { batchRows: () => Number.POSITIVE_INFINITY, mayJoin: () => true };
+
 /** Share of the blocks that results always find free: producers stop at the rest. */
 const RESULT_SHARE = 0.25;
 const SLAB_TARGET_MAX_BYTES = 16 * 1024 * 1024;
@@ -120,6 +133,7 @@ export class Producer<T> {
   readonly #owner: number;
   readonly #bells: Doorbells;
   readonly #limits: ProducerLimits;
+  readonly #policy: BatchPolicy;
   readonly #blockLimit: number;
   readonly #slabTargetBytes: number;
   readonly #hints = new Map<SlabLayout, Hint>();
@@ -145,7 +159,9 @@ export class Producer<T> {
     limits: ProducerLimits,
     onPlaced: (owner: T, claim: Claim<T>) => void = () => {},
     wake: (segment: Segment) => void = wakeInstance,
+    policy: BatchPolicy = FULL_BATCHES,
   ) {
+    this.#policy = policy;
     this.#onPlaced = onPlaced;
     this.#wake = wake;
     this.#segment = segment;
@@ -310,7 +326,8 @@ export class Producer<T> {
         layout.rowBytes === 0
           ? this.#segment.geometry.maxBatchRows
           : Math.floor(this.#slabTargetBytes / layout.rowBytes);
-      capacity = Math.min(this.#segment.geometry.maxBatchRows, Math.max(rows, fitting));
+      const wanted = Math.min(fitting, this.#policy.batchRows(layout));
+      capacity = Math.min(this.#segment.geometry.maxBatchRows, Math.max(rows, wanted));
     }
     let heap = 0;
     if (layout.bytesInputs.length > 0) {
@@ -383,6 +400,7 @@ export class Producer<T> {
     const claims = segment.claimIndex(slab);
     const empty = claimEmpty(generation);
     const { claimsPerSlab } = segment.geometry;
+    let asked = false;
     let heapAt = -1;
     for (;;) {
       if (hint.nextClaim >= claimsPerSlab || hint.rowsBefore + rows > placement.capacityRows) return undefined;
@@ -395,6 +413,10 @@ export class Producer<T> {
         hint.nextClaim++;
         continue;
       }
+      if (!asked && (deadlineUs > 0 || segment.f64[segment.descriptorF64(slab) + SLAB_DEADLINE_AT]! > 0)) {
+        if (!this.#policy.mayJoin(slab, rows, deadlineUs, nowUs())) return undefined;
+        asked = true;
+      }
       if (heapBytes > 0 && heapAt < 0) {
         heapAt = this.#takeHeap(slab, heapBytes);
         if (heapAt < 0) return undefined;
@@ -402,6 +424,7 @@ export class Producer<T> {
       const claimed = claimWord(CLAIM_CLAIMED, this.#slot, rows, generation);
       // Acquires the rows; pairs with the sealer's compareExchange on the same word.
       if (Atomics.compareExchange(i32, claims + hint.nextClaim, empty, claimed) !== empty) continue;
+      Atomics.add(i32, segment.descriptor(slab) + SLAB_WAITING_ROWS, rows);
       const index = hint.nextClaim++;
       const firstRow = hint.rowsBefore;
       hint.rowsBefore += rows;
@@ -499,12 +522,14 @@ export class Producer<T> {
     i32[descriptor + SLAB_HEAP_BYTES] = placement.heapBytes;
     i32[descriptor + SLAB_ROWS] = 0;
     i32[descriptor + SLAB_CLAIMS] = 0;
+    i32[descriptor + SLAB_WAITING_ROWS] = rows;
     i32[segment.slabHashes + slab] = layout.hash;
     const times = segment.descriptorF64(slab);
     f64[times + SLAB_OPENED_AT] = nowUs();
     f64[times + SLAB_SEALED_AT] = 0;
     f64[times + SLAB_RUN_AT] = 0;
     f64[times + SLAB_DONE_AT] = 0;
+    f64[times + SLAB_DEADLINE_AT] = 0;
     const base = segment.blockOffset(first);
     segment.u8.set(layout.key, base);
     const claims = segment.claimIndex(slab);
@@ -591,7 +616,11 @@ export class Producer<T> {
   }
 
   #detail(slab: number, index: number, deadlineUs: number): void {
-    this.#segment.f64[this.#segment.claimDetail(slab, index) / 8 + 1] = deadlineUs;
+    const { f64 } = this.#segment;
+    f64[this.#segment.claimDetail(slab, index) / 8 + 1] = deadlineUs;
+    if (deadlineUs <= 0) return;
+    const earliest = this.#segment.descriptorF64(slab) + SLAB_DEADLINE_AT;
+    if (f64[earliest] === 0 || deadlineUs < f64[earliest]!) f64[earliest] = deadlineUs;
   }
 
   #track(claim: Claim<T>): void {
@@ -670,6 +699,11 @@ export class Producer<T> {
   abandon(claim: Claim<T>): void {
     if (claim.released) return;
     claim.released = true;
+    const { i32 } = this.#segment;
+    // As long as we hold the claim the slab is of its generation.
+    if (slabState(Atomics.load(i32, this.#segment.slabWords + claim.slab)) === SLAB_OPEN) {
+      Atomics.sub(i32, this.#segment.descriptor(claim.slab) + SLAB_WAITING_ROWS, claim.rows);
+    }
     this.#releaseClaim(claim);
     freeIfDone(this.#segment, this.#bells, claim.slab, this.#owner);
   }

@@ -9,6 +9,7 @@ import {
   INGRESS_QUEUED_ROWS,
   INGRESS_WAITING,
   INSTANCE_EXECUTING_SINCE,
+  INSTANCE_SERVING,
   INSTANCE_SLAB,
   INSTANCE_SLEEP,
   INSTANCE_STOP,
@@ -161,6 +162,7 @@ export function reclaimInstance(
     lostRows += lost;
   }
   const line = segment.instanceLine(slot);
+  Atomics.store(i32, line + INSTANCE_SERVING, 0);
   f64[line / 2 + INSTANCE_EXECUTING_SINCE] = 0;
   Atomics.store(i32, line + INSTANCE_SLAB, 0);
   Atomics.store(i32, line + INSTANCE_SLEEP, 0);

@@ -12,6 +12,7 @@ import type { Logger } from '../config/log.ts';
 import type { Batching } from '../protocol/control.ts';
 import { type BackoffState, initialBackoff, nextDelay } from '../scheduler/backoff.ts';
 import type { BatchingCache } from './batching-cache.ts';
+import type { CostCache } from './cost-cache.ts';
 import type { DeviceChild, LoadOutcome } from './device-child.ts';
 import { DEVICE_POLICY } from './life-policies.ts';
 import type { MemoryLedger } from './memory-ledger.ts';
@@ -41,6 +42,7 @@ const LOAD_DEATHS_MAX = 3;
 export class Loads {
   readonly #versions: readonly ServedVersion[];
   readonly #batchingCache: BatchingCache;
+  readonly #costCache: CostCache;
   readonly #log: Logger;
   readonly #onChange: () => void;
   readonly #queue: Load[] = [];
@@ -55,12 +57,14 @@ export class Loads {
   constructor(
     versions: readonly ServedVersion[],
     batchingCache: BatchingCache,
+    costCache: CostCache,
     lock: WeightLock,
     ledger: MemoryLedger,
     log: Logger,
     onChange: () => void,
   ) {
     this.#batchingCache = batchingCache;
+    this.#costCache = costCache;
     this.#lock = lock;
     this.#ledger = ledger;
     this.#versions = versions;
@@ -215,6 +219,7 @@ export class Loads {
     placement.loadMs = outcome.loadMs;
     placement.canary = outcome.canary;
     if (version.config.maxBatchSize === undefined) this.#batchingCache.put(version.path, outcome.batching);
+    this.#costCache.seed(version, placement);
     device.process.warming();
     const served = await device.serve(version, placement.slots.slice(0, version.config.instances.min));
     if (served.kind !== 'serving') {

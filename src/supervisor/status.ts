@@ -4,10 +4,12 @@
 import { readFileSync } from 'node:fs';
 import { PACKAGE_VERSION } from '../config/version.ts';
 import { readIngress, readInstance } from '../metrics/counters.ts';
-import type { MetricsSnapshot, ModelSnapshot, ProcessSnapshot } from '../metrics/snapshot.ts';
+import type { MetricsSnapshot, ModelSnapshot, ProcessSnapshot, RunCostReading } from '../metrics/snapshot.ts';
+import { type CostEntry, readCosts } from '../queue/cost-table.ts';
 import { counterOffset } from '../queue/geometry.ts';
 import { census, executingSinceUs } from '../queue/reclaim.ts';
 import type { Segment } from '../queue/segment.ts';
+import { costLine } from '../scheduler/cost-curve.ts';
 import { nowUs } from '../system/clock.ts';
 import type { ServedVersion } from './served-version.ts';
 import type { Supervisor } from './supervisor.ts';
@@ -156,6 +158,7 @@ function modelStatus(version: ServedVersion) {
       canary: canary?.detail ?? null,
       instances: { running: running.size, min: config.instances.min, max: slots.length },
       load_ms: Math.round(loadMs),
+      run_costs: segment === undefined ? [] : runCosts(segment, slots),
     })),
     queue:
       queue === undefined
@@ -177,6 +180,32 @@ function modelStatus(version: ServedVersion) {
   };
 }
 
+/** What runs cost on a device, for each shape: of its instances the one that has run most. */
+function runCosts(segment: Segment, slots: readonly number[]) {
+  const byHash = new Map<number, CostEntry>();
+  for (const slot of slots) {
+    for (const entry of readCosts(segment, slot)) {
+      if (entry.runs > (byHash.get(entry.hash)?.runs ?? -1)) byHash.set(entry.hash, entry);
+    }
+  }
+  return [...byHash.values()].map(({ rowBytes, us, seen, runs, errorRatio }) => ({
+    row_bytes: rowBytes,
+    runs,
+    error_ratio: Math.round(errorRatio * 1000) / 1000,
+    /** Time of a run by its rows, of the sizes that have been seen. */
+    us_by_rows: Object.fromEntries(
+      [...us].map((value, n) => [2 ** n, Math.round(value)] as const).filter((_, n) => (seen & (1 << n)) !== 0),
+    ),
+  }));
+}
+
+function costReading(segment: Segment, slot: number): RunCostReading | undefined {
+  const entries = readCosts(segment, slot);
+  if (entries.length === 0) return undefined;
+  const most = entries.reduce((best, entry) => (entry.runs > best.runs ? entry : best));
+  return { ...costLine(most), errorRatio: most.errorRatio };
+}
+
 function instanceReadings(version: ServedVersion, segment: Segment) {
   return version.placements.flatMap((placement) =>
     placement.slots.map((slot) => {
@@ -186,6 +215,7 @@ function instanceReadings(version: ServedVersion, segment: Segment) {
         slot,
         running: placement.running.has(slot),
         executingForS: since > 0 ? Math.max(0, (nowUs() - since) / 1e6) : 0,
+        cost: costReading(segment, slot),
         reading: readInstance(segment.f64, counterOffset(segment.geometry, { instance: slot }) / 8),
       };
     }),

@@ -20,6 +20,7 @@ import { takeServiceManager } from '../system/notify.ts';
 import { createPipe, type Pipe } from '../system/pipe.ts';
 import { AdminServer } from './admin-server.ts';
 import { BatchingCache } from './batching-cache.ts';
+import { CostCache } from './cost-cache.ts';
 import { DeviceChild } from './device-child.ts';
 import { GpuWatch } from './gpu-watch.ts';
 import { IngressChild } from './ingress-child.ts';
@@ -141,7 +142,8 @@ export class Supervisor {
       log,
     });
     const batching = new BatchingCache(settings.cacheDir, log);
-    this.#loads = new Loads(this.versions, batching, this.#weightLock, this.ledger, log, () => this.changed());
+    const costs = new CostCache(settings.cacheDir, log);
+    this.#loads = new Loads(this.versions, batching, costs, this.#weightLock, this.ledger, log, () => this.changed());
     const oom = new OomWatch(performance.now());
     devices.forEach((device, n) => {
       const instancesMax = this.versions.reduce(
@@ -181,7 +183,16 @@ export class Supervisor {
       );
     }
     const { versions, ingresses, ledger } = this;
-    this.#upkeep = new Upkeep({ versions, devices: this.devices, ingresses, loads: this.#loads, ledger, oom, log });
+    this.#upkeep = new Upkeep({
+      versions,
+      devices: this.devices,
+      ingresses,
+      loads: this.#loads,
+      ledger,
+      costs,
+      oom,
+      log,
+    });
     const registry = createRegistry(() => metricsSnapshot(this));
     this.#admin = new AdminServer(listeners.metrics.fd, {
       metrics: () => registry.metrics(),

@@ -1,11 +1,12 @@
 /**
  * What the supervisor does at intervals: looks after its children (stopped, silent, stuck in a run) and after the queues (a wake-up lost with a process), scales
- * instances, tries failed loads again, gives unused shared memory back, looks at the memory of GPUs. Nothing here blocks.
+ * instances, tries failed loads again, gives unused shared memory back, looks at the memory of GPUs, writes down what runs cost. Nothing here blocks.
  */
 import type { Logger } from '../config/log.ts';
 import { census, executingSinceUs, failQueued, nudge } from '../queue/reclaim.ts';
 import { STATUS_WORKER_LOST } from '../queue/result.ts';
 import { decide, initialScaler, type ScalerState } from '../scheduler/instance-scaler.ts';
+import type { CostCache } from './cost-cache.ts';
 import type { DeviceChild } from './device-child.ts';
 import type { IngressChild } from './ingress-child.ts';
 import type { Loads } from './loads.ts';
@@ -15,6 +16,7 @@ import type { Placement, ServedVersion } from './served-version.ts';
 
 const TICK_MS = 100;
 const TRIM_TICKS = 100;
+const KEEP_COSTS_TICKS = 600;
 /** The kernel is asked for the state of the processes, and failed loads are looked at. */
 const LOOK_TICKS = 5;
 /** Memory of GPUs is looked at, and measurements are written down. */
@@ -26,6 +28,7 @@ export interface UpkeepOptions {
   readonly ingresses: readonly IngressChild[];
   readonly loads: Loads;
   readonly ledger: MemoryLedger;
+  readonly costs: CostCache;
   readonly oom: OomWatch;
   readonly log: Logger;
 }
@@ -36,6 +39,7 @@ export class Upkeep {
   readonly #ingresses: readonly IngressChild[];
   readonly #loads: Loads;
   readonly #ledger: MemoryLedger;
+  readonly #costs: CostCache;
   readonly #oom: OomWatch;
   readonly #log: Logger;
   readonly #scalers = new Map<Placement, ScalerState>();
@@ -43,12 +47,13 @@ export class Upkeep {
   #ticks = 0;
   #scaling = true;
 
-  constructor({ versions, devices, ingresses, loads, ledger, oom, log }: UpkeepOptions) {
+  constructor({ versions, devices, ingresses, loads, ledger, costs, oom, log }: UpkeepOptions) {
     this.#versions = versions;
     this.#devices = devices;
     this.#ingresses = ingresses;
     this.#loads = loads;
     this.#ledger = ledger;
+    this.#costs = costs;
     this.#oom = oom;
     this.#log = log;
   }
@@ -59,6 +64,7 @@ export class Upkeep {
 
   stop(): void {
     clearInterval(this.#timer);
+    this.#costs.keep(this.#versions);
   }
 
   /** While the server drains, instances are neither added nor removed. */
@@ -74,6 +80,7 @@ export class Upkeep {
     this.#oom.sample(now);
     if (isLook && this.#scaling) this.#loads.retryDue(now);
     if (this.#ticks % MEMORY_TICKS === 0) this.#ledger.sample();
+    if (this.#ticks % KEEP_COSTS_TICKS === 0) this.#costs.keep(this.#versions);
     for (const version of this.#versions) {
       const { segment, bells } = version;
       if (segment === undefined || bells === undefined) continue;

@@ -53,7 +53,7 @@ async function assertServes(): Promise<void> {
 }
 
 // Story: a call that was given up made the worker unusable for those after it (grpc-cancel-deadline, 72).
-test('requests whose deadline passes are answered 504, are not run, and later ones are served', async () => {
+test('requests whose deadline passes are answered 504, or 429 where that was foreseen, are not run, and later ones are served', async () => {
   const descriptors = await countDescriptors(server);
   const before = await rowsRun();
   const run = infer(server.url, 'slow', slow(BLOCKING_STEPS));
@@ -61,12 +61,16 @@ test('requests whose deadline passes are answered 504, are not run, and later on
   const late = await Promise.all(
     Array.from({ length: GIVEN_UP }, (_, n) => infer(server.url, 'slow', slow(STEPS + n, DEADLINE_US))),
   );
-  for (const answer of late) assertRefused(answer, 'DEADLINE_EXCEEDED', /timeout/);
+  for (const answer of late) {
+    if (answer.status === 429) assertRefused(answer, 'OVERLOADED', /inside its deadline/);
+    else assertRefused(answer, 'DEADLINE_EXCEEDED', /timeout/);
+  }
   assert.equal((await run).status, 200);
   await assertServes();
   const ran = (await rowsRun()) - before;
   assert(ran <= 1 + AFTERWARDS + 4, `${ran} rows were run: what nobody waits for is run`);
-  assert.equal(await outcomes('deadline'), GIVEN_UP);
+  assert.equal((await outcomes('deadline')) + (await outcomes('rejected')), GIVEN_UP);
+  assert((await outcomes('deadline')) > 0, 'none was let in');
   await assertIdle(server);
   await assertNoMoreDescriptors(server, descriptors);
 });

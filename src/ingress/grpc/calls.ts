@@ -6,6 +6,7 @@ import { BatchportError } from '../../config/errors.ts';
 import { readInferMessage } from '../../protocol/grpc/infer-message.ts';
 import { nowUs } from '../../system/clock.ts';
 import type { BodyBudget } from '../body.ts';
+import { sooner } from '../deadline.ts';
 import { Inference, QUEUE_FULL_MESSAGE, type Reply } from '../inference.ts';
 import { ModelTable } from '../model-table.ts';
 import type { ServerCall } from './types.ts';
@@ -80,10 +81,11 @@ export class Calls {
     const message = readInferMessage(bytes);
     reply.identified(message.id);
     const serving = ModelTable.serving(this.#models.find(message.modelName, message.modelVersion || undefined));
-    const inference = new Inference(serving, reply, startedUs);
+    const timeoutUs = sooner(serving.sloUs, timeoutUsOf(call, startedUs));
+    const inference = new Inference(serving, reply, startedUs, timeoutUs);
     reply.begun(inference);
     if (serving.producer.full) inference.fail(new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE));
-    else inference.submitMessage(message, deadlineUsOf(call));
+    else inference.submitMessage(message);
   }
 
   /** For whoever looks for a request of theirs. */
@@ -96,10 +98,10 @@ export function shuttingDown(): BatchportError {
   return new BatchportError('DRAINING', 'The server is shutting down.');
 }
 
-/** Deadline of a call on the monotonic clock; 0 for none. */
-function deadlineUsOf(call: ServerCall): number {
+/** Time from `startedUs` to the deadline of a call; 0 for none. */
+function timeoutUsOf(call: ServerCall, startedUs: number): number {
   const deadlineMs = Number(call.getDeadline());
-  return Number.isFinite(deadlineMs) ? Math.max(1, nowUs() + (deadlineMs - Date.now()) * 1000) : 0;
+  return Number.isFinite(deadlineMs) ? Math.max(1, nowUs() + (deadlineMs - Date.now()) * 1000 - startedUs) : 0;
 }
 
 /** Ends the inference of a call that is over: the client has left, or its deadline has passed. */

@@ -58,6 +58,7 @@ test('every count of an instance slot has its own place', () => {
     [3, () => counters.split()],
     [4, () => counters.outOfMemory()],
     [5, () => counters.skipped()],
+    [8, () => counters.late(2)],
     [6, () => counters.gaveBack()],
     [7, () => counters.arena(8)],
   ] as const) {
@@ -71,6 +72,7 @@ test('every count of an instance slot has its own place', () => {
     splits: 3,
     outOfMemory: 4,
     skipped: 5,
+    lateRows: 16,
     busyUs: 1500,
     arenaHeldBytes: 8,
     gaveBack: 6,

@@ -54,6 +54,7 @@ export class FakeModel {
       () => instance.split(),
       () => instance.outOfMemory(),
       () => instance.skipped(),
+      () => instance.late(random.int(1, 9)),
       () => instance.gaveBack(),
     ])();
   }
@@ -70,6 +71,7 @@ export class FakeModel {
         slot,
         running: true,
         executingForS: 0,
+        cost: { baseUs: 1000, rowUs: 50, errorRatio: 0.1 },
         ...threads,
         reading: readInstance(this.#words, (2 + slot) * COUNTER_WORDS),
       })),

@@ -8,6 +8,7 @@ import { DEFAULT_MODEL_CONFIG } from '../../../src/config/model-config.ts';
 import type { LoadOrder } from '../../../src/protocol/control.ts';
 import type { Device } from '../../../src/runtime/device-name.ts';
 import { BatchingCache } from '../../../src/supervisor/batching-cache.ts';
+import { CostCache } from '../../../src/supervisor/cost-cache.ts';
 import type { DeviceChild, LoadOutcome, ServeOutcome } from '../../../src/supervisor/device-child.ts';
 import { GpuWatch } from '../../../src/supervisor/gpu-watch.ts';
 import { Loads } from '../../../src/supervisor/loads.ts';
@@ -118,7 +119,8 @@ function makeWorld(t: TestContext, names: readonly string[], devices: readonly s
     host: () => ({ ...host, totalBytes: 2 ** 30, source: 'the test' }),
   });
   const batching = new BatchingCache(path.join(dir, 'cache'), log);
-  const loads = new Loads(versions, batching, lock, ledger, log, () => {});
+  const costs = new CostCache(path.join(dir, 'cache'), log);
+  const loads = new Loads(versions, batching, costs, lock, ledger, log, () => {});
   t.after(() => {
     loads.stop();
     lock.close();

@@ -1,0 +1,59 @@
+/**
+ * The runs by which an instance learns, before it serves, what a run costs: the canary's inputs with 1, 2, 4 and 8 rows. Not made where an earlier life has left
+ * figures.
+ *
+ * Bounds: WARM_UP_US, but for the run that passes it. It is not made with several rows where memory is limited: nothing is known of what they take.
+ */
+import { encodeKey, SlabLayout } from '../queue/layout.ts';
+import type { Segment } from '../queue/segment.ts';
+import type { Runner } from '../runtime/runner.ts';
+import { nowUs } from '../system/clock.ts';
+import type { ModelSignature } from '../tensor/signature.ts';
+import { type Canary, canaryDims, isRunFailure, runCanary } from './canary.ts';
+import type { RunCosts } from './run-costs.ts';
+
+const WARM_UP_US = 150_000;
+export const WARM_UP_ROWS = 8;
+const RUNS = 4;
+
+export interface WarmUp {
+  readonly runner: Runner;
+  readonly segment: Segment;
+  readonly signature: ModelSignature;
+  readonly canary: Canary;
+  readonly costs: RunCosts;
+  readonly rowsMax: number;
+}
+
+/** Blocks for the runs it makes. @throws OrtError, RunFault when not even one row runs */
+export function warmUp({ runner, segment, signature, canary, costs, rowsMax: most }: WarmUp): void {
+  const layout = layoutOf(segment, signature, canary);
+  if (costs.curve(layout.hash) !== undefined) return;
+  const endUs = nowUs() + WARM_UP_US;
+  const rowsMax = layout.whole ? 1 : Math.min(most, segment.geometry.maxBatchRows);
+  for (let rows = 1, lastUs = 0; rows <= rowsMax; rows *= 2) {
+    for (let run = 0; run < RUNS; run++) {
+      const startedUs = nowUs();
+      // The next one may take twice as long as the last.
+      if (startedUs + 2 * lastUs > endUs) return;
+      try {
+        runCanary(runner, signature, canary, rows);
+      } catch (error) {
+        // What runs with one row is fit to serve.
+        if (!isRunFailure(error) || rows === 1) throw error;
+        return;
+      }
+      const endedUs = nowUs();
+      lastUs = endedUs - startedUs;
+      costs.note(layout, rows, lastUs, endedUs);
+    }
+  }
+}
+
+/** The layout of requests like the canary's: all outputs, and rows apart where the model is batched. */
+function layoutOf({ geometry }: Segment, signature: ModelSignature, { size }: Canary): SlabLayout {
+  const batched = geometry.maxBatchRows > 1 && signature.inputs.every(({ shape }) => shape[0] === -1);
+  const shapes = signature.inputs.map(({ shape }) => canaryDims(shape, size, 1).slice(batched ? 1 : 0));
+  const outputs = signature.outputs.map((_, index) => index);
+  return new SlabLayout(signature, encodeKey(!batched, outputs, shapes), geometry.claimsPerSlab);
+}

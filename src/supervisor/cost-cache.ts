@@ -1,0 +1,90 @@
+/**
+ * Keeps what runs cost (src/queue/cost-table.ts) across restarts of the server, in the cache directory: by model file, device and runtime settings. Of the instances
+ * on a device the one that has run most is kept.
+ */
+import { statSync } from 'node:fs';
+import type { Logger } from '../config/log.ts';
+import { COST_TABLE_POINTS, type CostEntry, costVersion, readCosts, writeCost } from '../queue/cost-table.ts';
+import { COST_KEYS } from '../queue/geometry.ts';
+import type { Segment } from '../queue/segment.ts';
+import { CacheFolder } from './cache-folder.ts';
+import type { Placement, ServedVersion } from './served-version.ts';
+
+export class CostCache {
+  readonly #folder: CacheFolder<CostEntry[]>;
+  /** Versions of the tables that have been kept. */
+  readonly #kept = new WeakMap<Placement, number>();
+
+  constructor(cacheDirectory: string, log: Logger) {
+    this.#folder = new CacheFolder(cacheDirectory, 'costs', log, checkCosts);
+  }
+
+  /** Fills the tables of slots that know nothing yet, before an instance runs there. */
+  seed(version: ServedVersion, placement: Placement): void {
+    const { segment } = version;
+    if (segment === undefined) return;
+    const unknowing = placement.slots.filter((slot) => costVersion(segment, slot) === 0);
+    if (unknowing.length === 0) return;
+    const entries = this.#folder.get(identity(version, placement)) ?? [];
+    for (const slot of unknowing) {
+      for (const [index, entry] of entries.entries()) writeCost(segment, slot, index, entry);
+    }
+  }
+
+  /** Writes what has changed. */
+  keep(versions: readonly ServedVersion[]): void {
+    for (const version of versions) {
+      const { segment } = version;
+      if (segment === undefined) continue;
+      for (const placement of version.placements) {
+        const stamp = placement.slots.reduce((sum, slot) => sum + costVersion(segment, slot), 0);
+        if (stamp === (this.#kept.get(placement) ?? 0)) continue;
+        this.#kept.set(placement, stamp);
+        const entries = mostRun(segment, placement);
+        if (entries.length === 0) continue;
+        this.#folder.put(identity(version, placement), entries);
+      }
+    }
+  }
+}
+
+function mostRun(segment: Segment, { slots }: Placement): CostEntry[] {
+  const runs = (entries: readonly CostEntry[]) => entries.reduce((sum, entry) => sum + entry.runs, 0);
+  return slots.map((slot) => readCosts(segment, slot)).reduce((best, own) => (runs(own) > runs(best) ? own : best), []);
+}
+
+function identity({ path, config }: ServedVersion, { device }: Placement): string {
+  const stat = statSync(path, { throwIfNoEntry: false });
+  return JSON.stringify([path, stat?.size, stat?.mtimeMs, device, config.runtime, config.maxBatchSize]);
+}
+
+function checkCosts(fact: unknown): CostEntry[] | undefined {
+  if (!Array.isArray(fact)) return undefined;
+  const entries: CostEntry[] = [];
+  for (const one of fact.slice(0, COST_KEYS)) {
+    const { hash, rowBytes, us: table, seen, sure, runs, errorRatio } = (one ?? {}) as Record<string, unknown>;
+    const numbers = [hash, rowBytes, seen, sure, runs, errorRatio];
+    // A Float64Array is an object of numbered keys in JSON.
+    const us = Object.values(table ?? {});
+    if (!numbers.every(Number.isFinite) || us.length !== COST_TABLE_POINTS) continue;
+    if (!us.every((value) => Number.isFinite(value) && value > 0)) continue;
+    const [ownHash, bytes, seenBits, sureBits, count, error] = numbers as [
+      number,
+      number,
+      number,
+      number,
+      number,
+      number,
+    ];
+    entries.push({
+      hash: ownHash,
+      rowBytes: bytes,
+      us: Float64Array.from(us as number[]),
+      seen: seenBits,
+      sure: sureBits,
+      runs: count,
+      errorRatio: error,
+    });
+  }
+  return entries;
+}

@@ -1,0 +1,153 @@
+/** What is learnt about the time of a run: from noisy runs of known cost the curve is found again. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { COST_POINTS, CostCurve, costLine, costUs } from '../../../src/scheduler/cost-curve.ts';
+import { type Random, seedFromEnv } from '../../support/random.ts';
+
+const random = seedFromEnv();
+const STEP_US = 2000;
+
+/** Most runs a little slower than the true cost, one in ten by up to a hundred times: another process had the core. */
+function noisy(us: number, source: Random): number {
+  const slowed = us * (1 + 0.04 * source.float());
+  return source.chance(0.1) ? slowed * (1 + 1 / (0.01 + source.float())) : slowed;
+}
+
+function learn(
+  curve: CostCurve,
+  truth: (rows: number) => number,
+  runs: number,
+  rowsOf: () => number,
+  fromUs = 0,
+): number {
+  let nowUs = fromUs;
+  for (let n = 0; n < runs; n++) {
+    const rows = rowsOf();
+    const us = noisy(truth(rows), random);
+    nowUs += us + STEP_US;
+    curve.note(rows, us, nowUs);
+  }
+  return nowUs;
+}
+
+function assertClose(curve: CostCurve, truth: (rows: number) => number, rowsMax: number, tolerance: number): void {
+  for (let rows = 1; rows <= rowsMax; rows++) {
+    const ratio = costUs(curve.us, rows) / truth(rows);
+    assert.ok(Math.abs(ratio - 1) <= tolerance, `${rows} rows: ${ratio} of the true cost (seed ${random.seed})`);
+  }
+}
+
+function assertRises(curve: CostCurve): void {
+  for (let n = 1; n < COST_POINTS; n++) {
+    assert.ok(curve.us[n]! >= curve.us[n - 1]!, `${curve.us} (seed ${random.seed})`);
+  }
+}
+
+test('straight costs of any slope are found again under noise with a heavy tail', () => {
+  for (const [baseUs, rowUs] of [
+    [0, 3000],
+    [5000, 10],
+    [40, 0.5],
+    [2000, 2000],
+    [random.int(1, 10_000), random.int(1, 10_000)],
+  ] as const) {
+    const truth = (rows: number) => baseUs + rowUs * rows;
+    const curve = new CostCurve();
+    learn(curve, truth, 2000, () => random.int(1, 64));
+    assertClose(curve, truth, 64, 0.12);
+    assertRises(curve);
+    assert.ok(curve.figures.errorRatio > 0);
+  }
+});
+
+test('a cost that rises in steps is followed at the sizes that are kept', () => {
+  const truth = (rows: number) => 1000 * Math.ceil(rows / 8);
+  const curve = new CostCurve();
+  learn(curve, truth, 3000, () => 2 ** random.int(0, 6));
+  for (let rows = 1; rows <= 64; rows *= 2) {
+    const ratio = costUs(curve.us, rows) / truth(rows);
+    assert.ok(Math.abs(ratio - 1) <= 0.12, `${rows} rows: ${ratio} (seed ${random.seed})`);
+  }
+  assertRises(curve);
+});
+
+test('sizes never seen are read off the line through the others', () => {
+  const truth = (rows: number) => 2000 + 3000 * rows;
+  const curve = new CostCurve();
+  learn(curve, truth, 200, () => random.pick([1, 2, 4]));
+  for (const rows of [8, 16, 64, 512]) {
+    const ratio = costUs(curve.us, rows) / truth(rows);
+    assert.ok(Math.abs(ratio - 1) <= 0.3, `${rows} rows: ${ratio} (seed ${random.seed})`);
+  }
+});
+
+test('a machine that becomes slower or faster is believed after a few dozen runs, also for sizes it has not been seen with since', () => {
+  const truth = (rows: number) => 500 + 200 * rows;
+  for (const factor of [3, 1 / 3]) {
+    const curve = new CostCurve();
+    let nowUs = learn(curve, truth, 1000, () => random.int(1, 64));
+    // Long enough for the earlier runs of other sizes to count for nothing.
+    nowUs += 11_000_000;
+    learn(
+      curve,
+      (rows) => truth(rows) * factor,
+      40,
+      () => 8,
+      nowUs,
+    );
+    for (const rows of [1, 8, 64]) {
+      const ratio = costUs(curve.us, rows) / (truth(rows) * factor);
+      assert.ok(Math.abs(ratio - 1) <= 0.15, `factor ${factor}, ${rows} rows: ${ratio} (seed ${random.seed})`);
+    }
+  }
+});
+
+test('runs that were interrupted move nothing while they are fewer than half', () => {
+  const curve = new CostCurve();
+  for (let n = 0; n < 50; n++) curve.note(4, 1000, n * 30_000);
+  const before = costUs(curve.us, 4);
+  for (let n = 50; n < 57; n++) curve.note(4, 1e6, n * 30_000);
+  assert.equal(costUs(curve.us, 4), before);
+});
+
+test('the error tells how far off predictions are', () => {
+  const exact = new CostCurve();
+  const wild = new CostCurve();
+  for (let n = 0; n < 500; n++) {
+    exact.note(2, 700, n * 30_000);
+    wild.note(2, n % 2 === 0 ? 700 : 2100, n * 30_000);
+  }
+  assert.ok(exact.figures.errorRatio < 0.001);
+  assert.ok(wild.figures.errorRatio > 0.2);
+});
+
+test('figures kept from an earlier life are where learning goes on', () => {
+  const truth = (rows: number) => 100 + 50 * rows;
+  const first = new CostCurve();
+  learn(first, truth, 500, () => random.int(1, 64));
+  const second = new CostCurve(first.figures);
+  assert.deepEqual(second.us, first.us);
+  second.note(3, truth(3), 1);
+  assertClose(second, truth, 64, 0.15);
+});
+
+test('nonsense is not learnt from', () => {
+  const curve = new CostCurve();
+  for (const [rows, us] of [
+    [0, 10],
+    [1, 0],
+    [1, -5],
+    [Number.NaN, 5],
+    [1, Number.NaN],
+  ] as const) {
+    assert.equal(curve.note(rows, us, 1), false);
+  }
+  assert.equal(curve.known, false);
+});
+
+test('the line through a curve gives back base and slope', () => {
+  const us = Float64Array.from({ length: COST_POINTS }, (_, n) => 300 + 20 * 2 ** n);
+  const { baseUs, rowUs } = costLine({ us, seen: 0b1111 });
+  assert.ok(Math.abs(baseUs - 300) < 1e-6 && Math.abs(rowUs - 20) < 1e-6);
+  assert.deepEqual(costLine({ us, seen: 0 }), { baseUs: 0, rowUs: 0 });
+});
