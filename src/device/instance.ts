@@ -19,7 +19,7 @@ import { type Canary, isRunFailure, runCanary } from './canary.ts';
 import { RunControl, STARTED_FAILED, STARTED_SERVING } from './run-control.ts';
 import { RunCosts } from './run-costs.ts';
 import { ArenaPoisoned, type Measured, RunMemory } from './run-memory.ts';
-import { WARM_UP_ROWS, warmUp } from './warm-up.ts';
+import { warmUp } from './warm-up.ts';
 import { WatchedRunner } from './watched-runner.ts';
 
 /** What the device's main thread hands to an instance. Plain data. */
@@ -92,15 +92,9 @@ export function runInstance(task: InstanceTask): InstanceEnd {
     }
   };
   try {
-    if (canary !== undefined)
-      warmUp({
-        runner,
-        segment,
-        signature,
-        canary,
-        costs,
-        rowsMax: account.roomBytes === Number.POSITIVE_INFINITY ? WARM_UP_ROWS : 1,
-      });
+    // Where memory is limited nothing is run that nobody asked for.
+    const unlimited = account.roomBytes === Number.POSITIVE_INFINITY;
+    if (canary !== undefined && unlimited) warmUp({ runner, segment, signature, canary, costs });
     // What it takes is given back, so that the first batch finds the arena in one piece.
     makeCanaryRun();
     consumer.serving = true;

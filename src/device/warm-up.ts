@@ -2,7 +2,7 @@
  * The runs by which an instance learns, before it serves, what a run costs: the canary's inputs with 1, 2, 4 and 8 rows. Not made where an earlier life has left
  * figures.
  *
- * Bounds: WARM_UP_US, but for the run that passes it. It is not made with several rows where memory is limited: nothing is known of what they take.
+ * Bounds: WARM_UP_US, but for the run that passes it.
  */
 import { encodeKey, SlabLayout } from '../queue/layout.ts';
 import type { Segment } from '../queue/segment.ts';
@@ -13,7 +13,7 @@ import { type Canary, canaryDims, isRunFailure, runCanary } from './canary.ts';
 import type { RunCosts } from './run-costs.ts';
 
 const WARM_UP_US = 150_000;
-export const WARM_UP_ROWS = 8;
+const ROWS_MAX = 8;
 const RUNS = 4;
 
 export interface WarmUp {
@@ -22,15 +22,14 @@ export interface WarmUp {
   readonly signature: ModelSignature;
   readonly canary: Canary;
   readonly costs: RunCosts;
-  readonly rowsMax: number;
 }
 
 /** Blocks for the runs it makes. @throws OrtError, RunFault when not even one row runs */
-export function warmUp({ runner, segment, signature, canary, costs, rowsMax: most }: WarmUp): void {
+export function warmUp({ runner, segment, signature, canary, costs }: WarmUp): void {
   const layout = layoutOf(segment, signature, canary);
   if (costs.curve(layout.hash) !== undefined) return;
   const endUs = nowUs() + WARM_UP_US;
-  const rowsMax = layout.whole ? 1 : Math.min(most, segment.geometry.maxBatchRows);
+  const rowsMax = layout.whole ? 1 : Math.min(ROWS_MAX, segment.geometry.maxBatchRows);
   for (let rows = 1, lastUs = 0; rows <= rowsMax; rows *= 2) {
     for (let run = 0; run < RUNS; run++) {
       const startedUs = nowUs();

@@ -15,6 +15,8 @@ import { COST_POINTS, costUs } from '../scheduler/cost-curve.ts';
 
 /** How long rows let in by their head are counted without their body, at least. */
 const EXPECTED_SPAN_US = 10_000;
+/** Of so many batches one may become twice as large as seems to pay. */
+const TRY_EVERY = 16;
 
 /** Cost of a shape key as the mean over the instances. */
 interface KeyCost {
@@ -36,11 +38,13 @@ const AT_ONCE: Foresight = { decision: 'own', finishUs: 0 };
 
 export class Outlook implements RunCost {
   readonly #segment: Segment;
-  readonly #sloUs: number;
+  /** Longest time of a batch. */
+  readonly #limitUs: number;
   readonly #backlog: Backlog;
   readonly #margin = new SafetyMargin();
   readonly #expected = new Expected(EXPECTED_SPAN_US);
   #version = -1;
+  #batches = 0;
   readonly #costs = new Map<number, KeyCost>();
   /** The key of the latest request that was placed: what a head is taken to ask for. */
   #usual: KeyCost | undefined;
@@ -49,13 +53,20 @@ export class Outlook implements RunCost {
   /** @param sloUs longest time of a request by the model's configuration; 0 for none. */
   constructor(segment: Segment, sloUs: number) {
     this.#segment = segment;
-    this.#sloUs = sloUs;
+    this.#limitUs = sloUs > 0 ? sloUs * RUN_RATIO : Number.POSITIVE_INFINITY;
     this.#backlog = new Backlog(segment, this);
   }
 
   /** Rows that a new batch of this layout should hold at most. */
   batchRows(layout: SlabLayout): number {
-    return this.#costOf(layout.hash, layout.rowBytes)?.batchRows ?? this.#segment.geometry.maxBatchRows;
+    const { maxBatchRows } = this.#segment.geometry;
+    const cost = this.#costOf(layout.hash, layout.rowBytes);
+    if (cost === undefined) return maxBatchRows;
+    // What larger batches cost is not known for ever: now and then one is formed.
+    const larger = 2 * cost.batchRows;
+    const tries =
+      ++this.#batches % TRY_EVERY === 0 && larger <= maxBatchRows && costUs(cost.us, larger) <= this.#limitUs;
+    return tries ? larger : cost.batchRows;
   }
 
   /**
@@ -189,9 +200,8 @@ export class Outlook implements RunCost {
   /** @param sure whether the curve is good enough to make batches smaller for it. */
   #keyCost(hash: number, rowBytes: number, us: Float64Array, sure: boolean): KeyCost {
     const { maxBatchRows } = this.#segment.geometry;
-    const limitUs = this.#sloUs > 0 ? this.#sloUs * RUN_RATIO : Number.POSITIVE_INFINITY;
     if (!sure) return { hash, rowBytes, us, batchRows: maxBatchRows, fullRunUs: 0 };
-    const most = batchRows(us, maxBatchRows, limitUs);
+    const most = batchRows(us, maxBatchRows, this.#limitUs);
     return { hash, rowBytes, us, batchRows: most, fullRunUs: costUs(us, most) };
   }
 

@@ -1,10 +1,13 @@
 /**
  * What a run costs: its time as a function of its rows, learnt from the runs themselves.
  *
- *     runs ──▶ per power of two of rows: the latest RING runs ──▶ median of (time ÷ what the curve said) ──▶ the curve is corrected by that
+ *     cost(rows) = shape(rows) × speed
  *
- * A median is moved by less than half of its runs, so a run that was interrupted changes nothing, and a machine that has become slower is believed after RING / 2
- * runs. Sizes not seen for STALE_US are corrected by what the nearest size seen says. Sizes never seen are read off a straight line through the others
+ *     speed   changes with the machine, at any moment: median of what the latest SPEED_RUNS runs took, relative to the shape
+ *     shape   is the model's: per power of two of rows the latest RING runs, their times divided by the speed of the moment; the median corrects the shape
+ *
+ * A median is not moved by less than half of its runs, so a run that was interrupted changes nothing. Since speed is taken off, runs of different times can be compared,
+ * and a size that is seldom run keeps its relation to the others while the machine becomes slower. Sizes never seen are read off a straight line through the others
  * (Theil and Sen: the median slope). The curve never falls with rows (pool adjacent violators).
  *
  * Pure: the clock is passed in. Bounds: POINTS × RING runs are kept.
@@ -13,10 +16,12 @@
 /** Rows at which the curve is kept: 1, 2, 4 … 4096. */
 export const COST_POINTS = 13;
 
-const RING = 16;
+const RING = 32;
+/** Far fewer than RING, so that a sudden change is laid to the machine and not to the model. */
+const SPEED_RUNS = 9;
+const UNSEEN_WEIGHT = 0.1;
 /** Runs of a size from which on a single odd one does not decide. */
 const SURE_RUNS = 4;
-const STALE_US = 10_000_000;
 /** Once a size is known, at most one run of it in this time is looked at. */
 const SAMPLE_EVERY_US = 1000;
 const REFIT_EVERY_US = 20_000;
@@ -63,21 +68,27 @@ export function costLine({ us, seen }: Pick<CostFigures, 'us' | 'seen'>): { base
 export class CostCurve {
   /** µs at 2^n rows; all 0 before anything is known. */
   readonly us = new Float64Array(COST_POINTS);
+  /** The same at speed 1. */
+  readonly #shape = new Float64Array(COST_POINTS);
+  #speed = 1;
   #seen = 0;
   #sure = 0;
   #runs = 0;
   #errorRatio = 0;
   readonly #rows = new Int32Array(COST_POINTS * RING);
+  /** At speed 1. */
   readonly #times = new Float64Array(COST_POINTS * RING);
   readonly #counts = new Int32Array(COST_POINTS);
   readonly #notedUs = new Float64Array(COST_POINTS).fill(Number.NEGATIVE_INFINITY);
+  readonly #speeds = new Float64Array(SPEED_RUNS);
+  #speedCount = 0;
   #refitUs = Number.NEGATIVE_INFINITY;
-  #newest = Number.NEGATIVE_INFINITY;
 
   /** @param known figures of an earlier life to go on from. */
   constructor(known?: CostFigures) {
     if (known === undefined || known.seen === 0) return;
     this.us.set(known.us);
+    this.#shape.set(known.us);
     this.#seen = known.seen;
     this.#sure = known.sure;
     this.#runs = known.runs;
@@ -105,57 +116,56 @@ export class CostCurve {
       const error = Math.min(ERROR_MAX, Math.abs(us - predicted) / predicted);
       this.#errorRatio += (error - this.#errorRatio) * ERROR_WEIGHT;
     }
-    const point = Math.min(COST_POINTS - 1, 31 - Math.clz32(rows));
+    // The nearest size that is kept: what it costs weighs more in the cost of this run than its neighbour does.
+    const point = Math.min(COST_POINTS - 1, Math.round(Math.log2(rows)));
+    const bit = 1 << point;
     const count = this.#counts[point]!;
     if (count >= RING && nowUs - this.#notedUs[point]! < SAMPLE_EVERY_US) return false;
     this.#notedUs[point] = nowUs;
-    this.#newest = Math.max(this.#newest, nowUs);
     this.#counts[point] = count + 1;
-    const unsure = count + 1 === SURE_RUNS && (this.#sure & (1 << point)) === 0;
-    if (unsure) this.#sure |= 1 << point;
+    const isNew = (this.#seen & bit) === 0;
+    if (isNew) this.#meet(point, rows, us);
+    // What a size costs that is hardly known tells nothing of the speed.
+    if ((this.#sure & bit) !== 0) {
+      this.#speeds[this.#speedCount++ % SPEED_RUNS] = us / costUs(this.#shape, rows);
+      this.#speed = median([...this.#speeds.subarray(0, Math.min(SPEED_RUNS, this.#speedCount))]);
+    }
     const at = point * RING + (count % RING);
     this.#rows[at] = rows;
-    this.#times[at] = us;
-    const unseen = (this.#seen & (1 << point)) === 0;
-    if (!unseen && !unsure && nowUs - this.#refitUs < REFIT_EVERY_US) return false;
+    this.#times[at] = us / this.#speed;
+    const isSure = count + 1 === SURE_RUNS;
+    if (isSure) this.#sure |= bit;
+    if (!isNew && !isSure && nowUs - this.#refitUs < REFIT_EVERY_US) return false;
     this.#refitUs = nowUs;
-    this.#refit(point, unseen ? us / rows : 0);
+    this.#refit();
     return true;
   }
 
-  /** @param rowUs cost of a row at `point`, where that is seen for the first time; else 0. */
-  #refit(point: number, rowUs: number): void {
-    if (rowUs > 0) this.#meet(point, rowUs);
-    const ratios = new Float64Array(COST_POINTS);
-    for (let n = 0; n < COST_POINTS; n++) {
-      if (this.#counts[n]! > 0 && this.#newest - this.#notedUs[n]! <= STALE_US) ratios[n] = this.#ratio(n);
-    }
-    for (let n = 0; n < COST_POINTS; n++) {
-      if ((this.#seen & (1 << n)) !== 0) this.us[n]! *= nearest(ratios, n);
-    }
+  #refit(): void {
+    for (let n = 0; n < COST_POINTS; n++) if (this.#counts[n]! > 0) this.#shape[n]! *= this.#ratio(n);
     this.#fillUnseen();
     this.#level();
+    for (let n = 0; n < COST_POINTS; n++) this.us[n] = this.#shape[n]! * this.#speed;
   }
 
-  /** A first value for a size. */
-  #meet(point: number, rowUs: number): void {
-    if (this.#seen === 0)
-      for (let n = 0; n < COST_POINTS; n++) this.us[n] = (rowUs * 2 ** point * (1 + 2 ** n)) / (1 + 2 ** point);
+  /** A size is seen for the first time. */
+  #meet(point: number, rows: number, us: number): void {
+    if (this.#seen === 0) for (let n = 0; n < COST_POINTS; n++) this.#shape[n] = (us * (1 + 2 ** n)) / (1 + rows);
     this.#seen |= 1 << point;
   }
 
-  /** Median of what the latest runs of a size took, relative to the curve. */
+  /** Median of what the latest runs of a size took, relative to the shape. */
   #ratio(point: number): number {
     const ratios: number[] = [];
-    for (let i = 0; i < Math.min(RING, this.#counts[point]!); i++) {
-      ratios.push(this.#times[point * RING + i]! / costUs(this.us, this.#rows[point * RING + i]!));
+    for (let at = point * RING; at < point * RING + Math.min(RING, this.#counts[point]!); at++) {
+      ratios.push(this.#times[at]! / costUs(this.#shape, this.#rows[at]!));
     }
     return median(ratios);
   }
 
   /** Between sizes seen the curve is straight, beyond them it goes on like the line through all. */
   #fillUnseen(): void {
-    const { rowUs } = costLine({ us: this.us, seen: this.#seen });
+    const { rowUs } = costLine({ us: this.#shape, seen: this.#seen });
     let before = -1;
     for (let n = 0; n < COST_POINTS; n++) {
       if ((this.#seen & (1 << n)) !== 0) {
@@ -166,43 +176,38 @@ export class CostCurve {
       while (after < COST_POINTS && (this.#seen & (1 << after)) === 0) after++;
       if (before >= 0 && after < COST_POINTS) {
         const share = (2 ** n - 2 ** before) / (2 ** after - 2 ** before);
-        this.us[n] = this.us[before]! + (this.us[after]! - this.us[before]!) * share;
-      } else if (before >= 0) this.us[n] = this.us[before]! + rowUs * (2 ** n - 2 ** before);
+        this.#shape[n] = this.#shape[before]! + (this.#shape[after]! - this.#shape[before]!) * share;
+      } else if (before >= 0) this.#shape[n] = this.#shape[before]! + rowUs * (2 ** n - 2 ** before);
       // Fewer rows than ever seen: on the line, but not below what their share of it would be.
       else {
-        const first = this.us[after]!;
-        this.us[n] = Math.max(first - rowUs * (2 ** after - 2 ** n), (first * 2 ** n) / 2 ** after);
+        const first = this.#shape[after]!;
+        this.#shape[n] = Math.max(first - rowUs * (2 ** after - 2 ** n), (first * 2 ** n) / 2 ** after);
       }
     }
   }
 
-  /** Makes the curve rise: neighbours that fall are replaced by their mean. */
+  /** Makes the curve rise: neighbours that fall are replaced by their mean, weighted by the runs behind them. */
   #level(): void {
     const values: number[] = [];
+    const weights: number[] = [];
     const counts: number[] = [];
-    for (const value of this.us) {
-      values.push(value);
+    for (let point = 0; point < COST_POINTS; point++) {
+      values.push(this.#shape[point]!);
+      weights.push(Math.max(UNSEEN_WEIGHT, Math.min(RING, this.#counts[point]!)));
       counts.push(1);
       for (let n = values.length - 1; n > 0 && values[n - 1]! > values[n]!; n--) {
-        const count = counts[n - 1]! + counts[n]!;
-        values[n - 1] = (values[n - 1]! * counts[n - 1]! + values[n]! * counts[n]!) / count;
-        counts[n - 1] = count;
+        const weight = weights[n - 1]! + weights[n]!;
+        values[n - 1] = (values[n - 1]! * weights[n - 1]! + values[n]! * weights[n]!) / weight;
+        weights[n - 1] = weight;
+        counts[n - 1]! += counts[n]!;
         values.pop();
+        weights.pop();
         counts.pop();
       }
     }
     let at = 0;
-    for (let n = 0; n < values.length; n++) for (let i = 0; i < counts[n]!; i++) this.us[at++] = values[n]!;
+    for (let n = 0; n < values.length; n++) for (let i = 0; i < counts[n]!; i++) this.#shape[at++] = values[n]!;
   }
-}
-
-/** The ratio of the nearest point that has one; of two equally near ones that of more rows. 1 where none has. */
-function nearest(ratios: Float64Array, point: number): number {
-  for (let away = 0; away < COST_POINTS; away++) {
-    if (ratios[point + away]! > 0) return ratios[point + away]!;
-    if (ratios[point - away]! > 0) return ratios[point - away]!;
-  }
-  return 1;
 }
 
 function median(values: number[]): number {
