@@ -92,11 +92,12 @@ export function runInstance(task: InstanceTask): InstanceEnd {
     }
   };
   try {
-    // Where memory is limited nothing is run that nobody asked for.
-    const unlimited = account.roomBytes === Number.POSITIVE_INFINITY;
-    if (canary !== undefined && unlimited) warmUp({ runner, segment, signature, canary, costs });
     // What it takes is given back, so that the first batch finds the arena in one piece.
     makeCanaryRun();
+    if (canary !== undefined && !costs.known) {
+      warmUp({ runner, memory, segment, signature, canary, costs });
+      makeCanaryRun();
+    }
     consumer.serving = true;
     control.started = STARTED_SERVING;
     while (!consumer.stopping) {

@@ -38,6 +38,11 @@ export class RunCosts {
     for (const known of this.#known) this.#publish(known);
   }
 
+  /** Whether anything has run, in this life or an earlier one. */
+  get known(): boolean {
+    return this.#known.length > 0;
+  }
+
   /** The curve of a key, µs at powers of two of rows; undefined before its first run. */
   curve(hash: number): Float64Array | undefined {
     return this.#find(hash)?.curve.us;

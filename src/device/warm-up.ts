@@ -1,8 +1,8 @@
 /**
- * The runs by which an instance learns, before it serves, what a run costs: the canary's inputs with 1, 2, 4 and 8 rows. Not made where an earlier life has left
- * figures.
+ * The runs by which an instance learns, before it serves, what a run costs: the canary's inputs with 1, 2, 4 and 8 rows. For instances that know nothing from an earlier
+ * life.
  *
- * Bounds: WARM_UP_US, but for the run that passes it.
+ * Bounds: WARM_UP_US, but for the run that passes it; memory as for any other run.
  */
 import { encodeKey, SlabLayout } from '../queue/layout.ts';
 import type { Segment } from '../queue/segment.ts';
@@ -11,6 +11,7 @@ import { nowUs } from '../system/clock.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 import { type Canary, canaryDims, isRunFailure, runCanary } from './canary.ts';
 import type { RunCosts } from './run-costs.ts';
+import type { RunMemory } from './run-memory.ts';
 
 const WARM_UP_US = 150_000;
 const ROWS_MAX = 8;
@@ -18,6 +19,7 @@ const RUNS = 4;
 
 export interface WarmUp {
   readonly runner: Runner;
+  readonly memory: RunMemory;
   readonly segment: Segment;
   readonly signature: ModelSignature;
   readonly canary: Canary;
@@ -25,18 +27,17 @@ export interface WarmUp {
 }
 
 /** Blocks for the runs it makes. @throws OrtError, RunFault when not even one row runs */
-export function warmUp({ runner, segment, signature, canary, costs }: WarmUp): void {
+export function warmUp({ runner, memory, segment, signature, canary, costs }: WarmUp): void {
   const layout = layoutOf(segment, signature, canary);
-  if (costs.curve(layout.hash) !== undefined) return;
   const endUs = nowUs() + WARM_UP_US;
   const rowsMax = layout.whole ? 1 : Math.min(ROWS_MAX, segment.geometry.maxBatchRows);
-  for (let rows = 1, lastUs = 0; rows <= rowsMax; rows *= 2) {
+  for (let rows = 1, lastUs = 0; rows <= Math.min(rowsMax, memory.rowsMax(layout)); rows *= 2) {
     for (let run = 0; run < RUNS; run++) {
       const startedUs = nowUs();
       // The next one may take twice as long as the last.
       if (startedUs + 2 * lastUs > endUs) return;
       try {
-        runCanary(runner, signature, canary, rows);
+        memory.run(layout, rows, (giveBack) => runCanary(runner, signature, canary, rows, giveBack));
       } catch (error) {
         // What runs with one row is fit to serve.
         if (!isRunFailure(error) || rows === 1) throw error;

@@ -3,7 +3,7 @@
  * the queue will have drained.
  *
  * Owner: the model's serving half. Costs come from the instances (their cost tables), the backlog from the queue; both are read anew for each question. A model of
- * which nothing is known yet is taken to cost nothing: its first requests are let in, and teach.
+ * which hardly anything is known yet is taken to cost nothing: its first requests are let in, and teach.
  */
 import { Backlog, type RunCost } from '../queue/backlog.ts';
 import { type CostEntry, costVersion, readCosts } from '../queue/cost-table.ts';
@@ -214,6 +214,8 @@ export class Outlook implements RunCost {
     const tables = new Map<number, CostEntry[]>();
     for (let slot = 0; slot < instanceSlots; slot++) {
       for (const entry of readCosts(this.#segment, slot)) {
+        // Nobody is refused for what a run or two took.
+        if (entry.sure === 0) continue;
         tables.set(entry.hash, [...(tables.get(entry.hash) ?? []), entry]);
       }
     }

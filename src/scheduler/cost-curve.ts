@@ -80,7 +80,8 @@ export class CostCurve {
   readonly #times = new Float64Array(COST_POINTS * RING);
   readonly #counts = new Int32Array(COST_POINTS);
   readonly #notedUs = new Float64Array(COST_POINTS).fill(Number.NEGATIVE_INFINITY);
-  readonly #speeds = new Float64Array(SPEED_RUNS);
+  /** Full from the start, so that a single run never decides. */
+  readonly #speeds = new Float64Array(SPEED_RUNS).fill(1);
   #speedCount = 0;
   #refitUs = Number.NEGATIVE_INFINITY;
 
@@ -128,7 +129,7 @@ export class CostCurve {
     // What a size costs that is hardly known tells nothing of the speed.
     if ((this.#sure & bit) !== 0) {
       this.#speeds[this.#speedCount++ % SPEED_RUNS] = us / costUs(this.#shape, rows);
-      this.#speed = median([...this.#speeds.subarray(0, Math.min(SPEED_RUNS, this.#speedCount))]);
+      this.#speed = median([...this.#speeds]);
     }
     const at = point * RING + (count % RING);
     this.#rows[at] = rows;

@@ -178,3 +178,11 @@ test('the line through a curve gives back base and slope', () => {
   assert.ok(Math.abs(baseUs - 300) < 1e-6 && Math.abs(rowUs - 20) < 1e-6);
   assert.deepEqual(costLine({ us, seen: 0 }), { baseUs: 0, rowUs: 0 });
 });
+
+// Story: a model whose time depends on its data ran for 18 s after four runs of 60 µs, and every call with a deadline of a minute was refused.
+test('a single run of another length does not decide, however few there have been', () => {
+  const curve = new CostCurve();
+  for (let n = 0; n < 5; n++) curve.note(1, 60, n * 30_000);
+  for (let n = 5; n < 8; n++) curve.note(1, 18e6, n * 20e6);
+  assert.ok(costUs(curve.us, 1) < 100);
+});
