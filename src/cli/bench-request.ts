@@ -28,15 +28,14 @@ export function makeRequest(
   const shapes = readShapes(options.shapes, specs);
   const inputs = specs.map((spec, index) => {
     const tensor = given.get(spec);
-    const shape = shapes.get(spec);
+    const shape = withRows(shapes.get(spec), spec, options.rows);
     if (tensor === undefined) return madeUp(spec, shape ?? openShape(spec, options.rows ?? 1), options, seed + index);
     if (shape === undefined) return tensor;
     throw new ExitError('USAGE', `input "${spec.name}" has both --input and --shape`);
   });
   const batched = inputs.find((_, index) => specs[index]!.shape[0] === -1);
-  const isFixed = options.rows !== undefined && specs.every((spec) => given.has(spec) || shapes.has(spec));
-  if (isFixed || (options.rows !== undefined && options.rows > 1 && batched === undefined)) {
-    throw new ExitError('USAGE', '--rows: no input is left whose first dimension is open');
+  if (options.rows !== undefined && !specs.some((spec) => spec.shape[0] === -1 && !given.has(spec))) {
+    throw new ExitError('USAGE', '--rows: there is no made-up input whose first dimension is open');
   }
   const parameters = options.deadlineMs === undefined ? {} : { timeout: Math.round(options.deadlineMs * 1000) };
   const { headers, body } = requestBody(encoded(inputs, options.binary, parameters), Number.POSITIVE_INFINITY);
@@ -65,6 +64,15 @@ function madeUp(spec: InputSpec, shape: readonly number[], { contents }: Request
     if (error instanceof RangeError) throw new ExitError('USAGE', `input "${spec.name}": ${error.message}`);
     throw error;
   }
+}
+
+/** A given shape with other rows, where the model leaves them open. */
+function withRows(
+  shape: readonly number[] | undefined,
+  spec: InputSpec,
+  rows: number | undefined,
+): readonly number[] | undefined {
+  return shape === undefined || rows === undefined || spec.shape[0] !== -1 ? shape : [rows, ...shape.slice(1)];
 }
 
 /** The model's shape with the rows in the first dimension, where that is open. */

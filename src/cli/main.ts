@@ -19,12 +19,14 @@ import { installServiceCommand } from './install-service.ts';
 import { runCommand } from './run.ts';
 import { statusCommand } from './status.ts';
 import { processTerminal, type Terminal } from './terminal.ts';
+import { tuneCommand } from './tune.ts';
 
 const HELP_WIDTH_MAX = 110;
 
 const otherCommands = [
   inferCommand,
   benchCommand,
+  tuneCommand,
   inspectCommand,
   statusCommand,
   checkConfigCommand,

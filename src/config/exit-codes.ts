@@ -48,7 +48,7 @@ export const EXIT = {
   },
   OBJECTIVE: {
     code: 10,
-    meaning: 'bench: a condition given with --fail-if is met.',
+    meaning: 'bench: a condition given with --fail-if is met; tune: no settings meet the objective.',
   },
 } as const satisfies Record<string, ExitKind>;
 

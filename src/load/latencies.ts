@@ -50,6 +50,13 @@ export class Latencies {
     return Math.min(this.#maxUs, this.#histogram.percentile(percentile)) / 1000;
   }
 
+  /** `count` equally likely values: the middles of as many equal parts of the distribution. Empty without values. */
+  quantilesMs(count: number): number[] {
+    if (this.#histogram.count === 0) return [];
+    const part = (index: number) => (100 * (index + 0.5)) / count;
+    return Array.from({ length: count }, (_, index) => this.#histogram.percentile(part(index)) / 1000);
+  }
+
   summary(): LatencySummary {
     const { count } = this.#histogram;
     return {

@@ -25,6 +25,8 @@ export interface TallyResult {
   readonly requests: number;
   readonly measuredMs: number;
   readonly ok: LatencySummary;
+  /** The same as the whole distribution. */
+  readonly okLatencies: Latencies;
   readonly okPerS: number;
   /** Answers within the objective; undefined without one. */
   readonly goodPerS: number | undefined;
@@ -122,6 +124,7 @@ export class Tally {
       requests: this.#requests,
       measuredMs,
       ok: this.ok.summary(),
+      okLatencies: this.ok,
       okPerS: perS(this.#okInTime),
       goodPerS: this.#sloMs === undefined ? undefined : perS(this.#goodInTime),
       goodCount: this.#sloMs === undefined ? undefined : this.#good,

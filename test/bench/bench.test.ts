@@ -25,6 +25,8 @@ const TARGETS = {
   'binary-c64.throughput_ratio': { atLeast: 0.8 },
   'grpc-c16.throughput_ratio': { atLeast: 0.9 },
   'mlp_big-c64.rows_ratio': { atLeast: 0.95 },
+  'tune-conv-50.p99_error_ratio': { atMost: 0.2 },
+  'tune-conv-80.p99_error_ratio': { atMost: 0.2 },
 };
 
 async function bench(...args: string[]): Promise<{ code: number | null; output: string }> {

@@ -23,6 +23,7 @@ import { thisMachine } from './machine.ts';
 import { QUEUE_COST } from './queue-cost.ts';
 import { document, heading, type RunFacts, table, verdicts } from './report.ts';
 import { START } from './start.ts';
+import { TUNE } from './tune.ts';
 
 const BENCHMARKS: readonly Benchmark[] = [
   HTTP_BINARY,
@@ -33,6 +34,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   IDLE_MEMORY,
   START,
   QUEUE_COST,
+  TUNE,
   FAULTS,
 ];
 

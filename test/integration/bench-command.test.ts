@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
+import { parseModelConfig } from '../../src/config/model-config.ts';
 import { eventually } from '../support/idle.ts';
 import { makeRepository } from '../support/repository.ts';
 import { PROJECT_DIR, startServer } from '../support/server.ts';
@@ -58,4 +59,23 @@ test('bench loads a server in closed and open loops, and can be interrupted', as
   assert.deepEqual([code, err], [0, 'interrupted: mlp was measured for less time than asked\n']);
   assert.match(out, /\nCLIENTS +OK\/S/);
   assert.match(out, / interrupted +[12] /);
+});
+
+test('tune advises settings that the server takes as a config.json', async (t) => {
+  const { dir } = makeRepository(t, { mlp: { config: { max_batch_size: 4 } } });
+  const server = await startServer(t, { repository: dir });
+  const at = ['--url', server.url, '--metrics-url', server.metricsUrl, '--measure-s', '0.02'];
+  const found = await serve(t, 'tune', 'mlp', ...at, '--rate', '2', '--slo-ms', '60000', '--json').ended;
+  assert.deepEqual([found.code, found.err], [0, '']);
+  const { config, costs, meets_objective: meets, predicted } = JSON.parse(found.out);
+  assert.equal(meets, true);
+  assert.deepEqual(Object.keys(costs.run_us_by_rows), ['1', '2', '4']);
+  assert.deepEqual([predicted.refused, predicted.late], [0, 0]);
+  const parsed = parseModelConfig(Buffer.from(JSON.stringify(config)));
+  assert.equal(parsed.ok, true, JSON.stringify(parsed));
+  // No machine answers within a nanosecond.
+  const missed = await serve(t, 'tune', 'mlp', ...at, '--rate', '2', '--slo-ms', '0.000001').ended;
+  assert.equal(missed.code, 10);
+  assert.match(missed.out, /NO SETTINGS MEET IT/);
+  assert.match(missed.out, /ROWS +MS A RUN +ROWS\/S/);
 });

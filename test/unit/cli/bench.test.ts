@@ -177,8 +177,9 @@ test('the request is made by the metadata and what is asked for', async () => {
   assert.deepEqual(sent[0]!.json.parameters, { binary_data_output: true });
   assert.deepEqual((sent[0]!.json.inputs as { shape: number[] }[])[0]!.shape, [5, 3]);
   sent.length = 0;
-  const { inputs } = (await benchJson('rows', ...once, '--shape', '9,3')).request;
-  assert.deepEqual(inputs, [{ name: 'x', datatype: 'FP32', shape: [9, 3] }]);
+  const shapeSent = async (...args: string[]) => (await benchJson('rows', ...once, ...args)).request.inputs[0].shape;
+  assert.deepEqual(await shapeSent('--shape', '9,3'), [9, 3]);
+  assert.deepEqual(await shapeSent('--shape', 'x:9,3', '--rows', '4'), [4, 3]);
 });
 
 test('a condition that is met ends with 10 and says what met it', async () => {
@@ -213,8 +214,8 @@ test('what makes no sense is refused before anything is sent', async () => {
     [['rows', '--shape', 'y:1,3'], /the model has no input "y"/],
     [['rows', '--shape', 'x:1,-1'], /not NAME:DIM,DIM,… such as x:1,3,224,224/],
     [['rows', '--shape', 'x:1,3', '-i', '[[1,2,3]]'], /has both --input and --shape/],
-    [['rows', '--shape', 'x:1,3', '--rows', '2'], /--rows: no input is left whose first dimension is open/],
-    [['fixed', '--rows', '2'], /--rows: no input is left/],
+    [['rows', '-i', '[[1,2,3]]', '--rows', '2'], /--rows: there is no made-up input whose first dimension is open/],
+    [['fixed', '--rows', '2'], /--rows: there is no made-up input/],
     [['picture'], /input "image" \[-1,3,-1,-1\] has open dimensions\n.*--shape image:1,3,224,224/],
   ] as const) {
     const { exitCode, out, err } = await bench(...args);

@@ -24,7 +24,17 @@ function spawn(...args: string[]) {
 test('--help shows every command, every setting with its default, examples and the exit codes', () => {
   const { status, stdout } = spawn('--help');
   assert.equal(status, 0);
-  for (const name of ['run', 'infer', 'bench', 'inspect', 'status', 'check-config', 'install-service', 'completion']) {
+  for (const name of [
+    'run',
+    'infer',
+    'bench',
+    'tune',
+    'inspect',
+    'status',
+    'check-config',
+    'install-service',
+    'completion',
+  ]) {
     assert.match(stdout, new RegExp(`bin/serve ${name}`));
   }
   for (const name of SETTING_NAMES) {
@@ -36,7 +46,17 @@ test('--help shows every command, every setting with its default, examples and t
 });
 
 test('each command has a help with examples', () => {
-  for (const name of ['run', 'infer', 'bench', 'inspect', 'status', 'check-config', 'install-service', 'completion']) {
+  for (const name of [
+    'run',
+    'infer',
+    'bench',
+    'tune',
+    'inspect',
+    'status',
+    'check-config',
+    'install-service',
+    'completion',
+  ]) {
     const { status, stdout } = spawn(name, '--help');
     assert.equal(status, 0, name);
     assert.match(stdout, new RegExp(`^bin/serve ${name}[\\s\\S]*Examples:\\n {2}bin/serve [\\s\\S]*Exit codes:`), name);
