@@ -208,6 +208,9 @@ describe('a server that stops', { concurrency: 2 }, () => {
     watch.on('error', () => {});
     const watchEnded = statusOf(watch);
     await once(watch, 'data');
+    const vain = idle.watch('nope');
+    vain.on('error', () => {});
+    await once(vain, 'data');
     await untilModel(server, 'slow', ({ queue }) => queue!.rows_queued + queue!.rows_running === 5);
     server.signal('SIGTERM');
     assert.equal((await watchEnded).code, Status.UNAVAILABLE);

@@ -26,7 +26,8 @@ type Watcher = ServerWritableStream<Buffer, Buffer>;
 
 export class Health {
   readonly #documents: Documents;
-  readonly #watchers = new Set<Watcher>();
+  /** Who watches, and whether it is something that the server has. */
+  readonly #watchers = new Map<Watcher, boolean>();
   #told = false;
 
   constructor(server: Server, documents: Documents) {
@@ -43,11 +44,11 @@ export class Health {
   changed(): void {
     if (this.#told === this.#documents.ready) return;
     this.#told = this.#documents.ready;
-    for (const watcher of this.#watchers) watcher.write(this.#status());
+    for (const [watcher, known] of this.#watchers) if (known) watcher.write(this.#status());
   }
 
   drain(): void {
-    for (const watcher of this.#watchers) watcher.emit('error', statusOf(shuttingDown()));
+    for (const watcher of this.#watchers.keys()) watcher.emit('error', statusOf(shuttingDown()));
     this.#watchers.clear();
   }
 
@@ -59,13 +60,15 @@ export class Health {
       call.emit('error', statusOf(asBatchportError(error)));
       return;
     }
-    if (!SERVICES.has(service)) {
+    const known = SERVICES.has(service);
+    this.#watchers.set(call, known);
+    call.on('cancelled', () => this.#watchers.delete(call));
+    if (!known) {
       call.write(writeMessage(HEALTH_RESPONSE, { status: SERVICE_UNKNOWN }));
       return;
     }
+    // Those before were told each change; what this one is told now is the latest for all.
     this.#told = this.#documents.ready;
-    this.#watchers.add(call);
-    call.on('cancelled', () => this.#watchers.delete(call));
     call.write(this.#status());
   }
 
