@@ -15,6 +15,7 @@ import { startServer, type TestServer } from '../support/server.ts';
 import { tensor } from '../support/tensor.ts';
 
 const GIVEN_UP = 200;
+const ANSWER_LIMIT_MS = 60_000;
 const AFTERWARDS = 20;
 const MIB = 1024 * 1024;
 const STEPS = 10_000;
@@ -61,6 +62,8 @@ function openCall(from: ClientHttp2Session): HandmadeCall {
   });
   stream.on('error', () => {});
   const refusal = new Promise<{ code: number; message: string }>((resolve) => {
+    const timer = setTimeout(() => resolve({ code: -1, message: 'no answer' }), ANSWER_LIMIT_MS);
+    stream.once('close', () => clearTimeout(timer));
     stream.once('response', (headers) => {
       resolve({ code: Number(headers['grpc-status']), message: decodeURI(String(headers['grpc-message'] ?? '')) });
     });
@@ -208,6 +211,10 @@ describe('a server that stops', { concurrency: 2 }, () => {
     watch.on('error', () => {});
     const watchEnded = statusOf(watch);
     await once(watch, 'data');
+    const reflection = idle.rawStream('/grpc.reflection.v1.ServerReflection/ServerReflectionInfo');
+    reflection.on('error', () => {});
+    reflection.write(Buffer.from([0x3a, 0]));
+    await once(reflection, 'data');
     const vain = idle.watch('nope');
     vain.on('error', () => {});
     await once(vain, 'data');

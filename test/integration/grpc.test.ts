@@ -4,10 +4,11 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import type { ServiceError } from '@grpc/grpc-js';
+import { loadFileDescriptorSetFromBuffer } from '@grpc/proto-loader';
+import { ProtobufReader } from '../../src/protocol/grpc/protobuf-reader.ts';
 import { type Datatype, datatypeInfo } from '../../src/tensor/datatype.ts';
 import { assertUnharmed, binaryRequest, get, infer, json, outputsOf } from '../support/exchange.ts';
 import { sampleInputs } from '../support/fixture.ts';
-import { arithmeticOf } from '../support/fixtures-arithmetic.ts';
 import { EVERY_DATATYPE, rowsOf } from '../support/fixtures-elementwise.ts';
 import {
   assertCallRefused,
@@ -27,7 +28,7 @@ import { launchServer } from '../support/server.ts';
 import { assertSameTensors, type TensorMap, tensor } from '../support/tensor.ts';
 
 const MODELS = [
-  ...EVERY_DATATYPE.flatMap((datatype) => [rowsOf(datatype), arithmeticOf(datatype)]),
+  ...EVERY_DATATYPE.map(rowsOf),
   'simple',
   'simple_string',
   'multitype',
@@ -43,7 +44,10 @@ const MODELS = [
   'reduce_batch',
   'half_to_bf16',
 ];
+const INFERENCE_NAME = 'inference.GRPCInferenceService';
 const MIB = 1024 * 1024;
+/** Many models, one at a time. */
+const START_LIMIT_MS = 120_000;
 const MAX_BODY_BYTES = 16 * MIB;
 
 const random = seedFromEnv();
@@ -67,12 +71,23 @@ const clients = new GrpcClients({ after }, server);
 let client: GrpcClient;
 
 before(async () => {
-  await server.ready();
+  await server.ready(START_LIMIT_MS);
   client = clients.open();
 });
 
 function isTyped(datatype: Datatype): boolean {
   return datatypeInfo(datatype).json;
+}
+
+/** Length-delimited fields of a message by number; the last of each. */
+function fieldsOf(message: Buffer): Map<number, Buffer> {
+  const fields = new Map<number, Buffer>();
+  const reader = new ProtobufReader(message);
+  while (reader.next()) {
+    reader.bytes();
+    fields.set(reader.field, message.subarray(reader.start, reader.at));
+  }
+  return fields;
 }
 
 /** Both forms that the tensors have. */
@@ -321,6 +336,42 @@ test('health is told to those who ask and to those who watch', async () => {
     )) as [Message];
     assert.deepEqual(first, { status });
     watch.cancel();
+  }
+});
+
+test('reflection gives the .proto files to those who ask for what is in them', async () => {
+  const LIST = Buffer.from([0x3a, 0]);
+  const bySymbol = (name: string) => Buffer.concat([Buffer.from([0x22, name.length]), Buffer.from(name)]);
+  const byFile = Buffer.concat([Buffer.from([0x1a, 15]), Buffer.from('inference.proto')]);
+  for (const version of ['v1', 'v1alpha']) {
+    const stream = client.rawStream(`/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`);
+    const answers: Map<number, Buffer>[] = [];
+    stream.on('data', (answer: Buffer) => answers.push(fieldsOf(answer)));
+    const ended = new Promise((resolve) => stream.once('end', resolve));
+    const known = [bySymbol('inference.GRPCInferenceService.ModelInfer'), bySymbol('grpc.health.v1.Health'), byFile];
+    const unknown = [bySymbol('inference.Nope'), Buffer.alloc(0), Buffer.from([0x32, 1, 0x61])];
+    for (const question of [LIST, ...known, ...unknown]) stream.write(question);
+    stream.end();
+    await ended;
+    const [list, ...others] = answers;
+    assert.match(list!.get(6)!.toString('latin1'), /inference\.GRPCInferenceService.*grpc\.health\.v1\.Health/s);
+    for (const [n, answer] of others.entries()) {
+      if (n >= known.length) assert.match(answer.get(7)!.toString('latin1'), /no such definition/);
+      else {
+        // A list of files is a FileDescriptorSet.
+        const found = loadFileDescriptorSetFromBuffer(answer.get(4)!)[INFERENCE_NAME];
+        assert.deepEqual(Object.keys(found!), Object.keys(INFERENCE));
+      }
+    }
+    const broken = client.rawStream(`/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`);
+    broken.write(Buffer.from([0x0a, 5]));
+    broken.resume();
+    await new Promise<void>((resolve) =>
+      broken.once('error', (error: ServiceError) => {
+        assert.match(error.details, /not a valid protocol buffer message/);
+        resolve();
+      }),
+    );
   }
 });
 

@@ -105,7 +105,7 @@ export class GrpcClient {
 
   watch(service = ''): ClientReadableStream<Message> {
     const { path: name, requestSerialize, responseDeserialize } = methodOf(HEALTH, 'Watch');
-    return this.client.makeServerStreamRequest(name, requestSerialize, responseDeserialize, { service });
+    return this.client.makeServerStreamRequest(name, requestSerialize, responseDeserialize, { service }, limited());
   }
 
   unary(method: MethodDefinition<Message, Message>, message: Message, options: CallOptions = {}): Promise<Message> {
@@ -119,7 +119,6 @@ export class GrpcClient {
 
   private begin(method: MethodDefinition<Message, Message>, message: Message, options: CallOptions): StartedCall {
     const { path: name, requestSerialize, responseDeserialize } = method;
-    const limited = { deadline: Date.now() + LIMIT_MS, ...options };
     let call: ClientUnaryCall | undefined;
     const answer = new Promise<Message>((resolve, reject) => {
       const done = (error: ServiceError | null, value?: Message) => (error === null ? resolve(value!) : reject(error));
@@ -130,7 +129,7 @@ export class GrpcClient {
         responseDeserialize,
         message,
         metadata,
-        limited,
+        limited(options),
         done,
       );
     });
@@ -144,14 +143,25 @@ export class GrpcClient {
     return this.unary(method as unknown as MethodDefinition<Message, Message>, bytes) as unknown as Promise<Buffer>;
   }
 
-  stream(options: CallOptions = {}): ClientDuplexStream<Message, Message> {
+  stream(): ClientDuplexStream<Message, Message> {
     const { path: name, requestSerialize, responseDeserialize } = methodOf(INFERENCE, 'ModelStreamInfer');
-    return this.client.makeBidiStreamRequest(name, requestSerialize, responseDeserialize, new Metadata(), options);
+    return this.client.makeBidiStreamRequest(name, requestSerialize, responseDeserialize, limited());
+  }
+
+  /** A stream of this method with bytes for messages. */
+  rawStream(name: string): ClientDuplexStream<Buffer, Buffer> {
+    const asIs = (buffer: Buffer): Buffer => buffer;
+    return this.client.makeBidiStreamRequest(name, asIs, asIs, limited());
   }
 
   infer(model: string, inputs: TensorMap, fields: Message = {}): Promise<Message> {
     return this.call('ModelInfer', rawRequest(model, inputs, fields));
   }
+}
+
+/** Options of a call that ends at last, whatever the server does. */
+function limited(options: CallOptions = {}): CallOptions {
+  return { deadline: Date.now() + LIMIT_MS, ...options };
 }
 
 function methodOf(service: ServiceDefinition, method: string): MethodDefinition<Message, Message> {

@@ -2,6 +2,7 @@
  * The gRPC side of an ingress process: @grpc/grpc-js over connections that somebody else accepts.
  *
  *     connection ─▶ grpc-js ─▶ interceptor ┬ ModelInfer, ModelStreamInfer ─▶ calls, the inference path
+ *                                          ├ reflection
  *                                          └ everything else ─▶ its handlers: documents, health
  *
  * This module and what it imports are loaded when the first connection comes. Bounds: those of HTTP for what is held (BodyBudget), STREAMS_MAX calls per connection.
@@ -19,6 +20,7 @@ import { Calls } from './calls.ts';
 import { Health } from './health.ts';
 import { linger } from './linger.ts';
 import { MessageMeter } from './meter.ts';
+import { REFLECTION_PATHS, Reflection, ReflectionCall } from './reflection.ts';
 import { addInferenceDocuments, asIs, INFERENCE_SERVICE } from './services.ts';
 import { statusOf } from './status.ts';
 import { StreamCall } from './stream-call.ts';
@@ -45,6 +47,7 @@ export interface GrpcOptions {
 export class GrpcServer {
   readonly #calls: Calls;
   readonly #health: Health;
+  readonly #reflection = new Reflection();
   readonly #injector: ReturnType<Server['createConnectionInjector']>;
 
   constructor({ models, documents, budget, settings, noteFailure }: GrpcOptions) {
@@ -64,7 +67,8 @@ export class GrpcServer {
     });
     // Taken over by the interceptor: these are here for their paths.
     server.register(MODEL_INFER, unreachable, asIs, asIs, 'unary');
-    server.register(MODEL_STREAM_INFER, unreachable, asIs, asIs, 'bidi');
+    for (const path of [MODEL_STREAM_INFER, ...REFLECTION_PATHS])
+      server.register(path, unreachable, asIs, asIs, 'bidi');
     addInferenceDocuments(server, documents);
     this.#health = new Health(server, documents);
     this.#injector = server.createConnectionInjector(ServerCredentials.createInsecure());
@@ -82,7 +86,9 @@ export class GrpcServer {
     });
     if (method.path === MODEL_INFER) call.start(new UnaryCall(this.#calls, call, stream));
     else if (method.path === MODEL_STREAM_INFER) call.start(new StreamCall(this.#calls, call, stream));
-    else return call as ServerInterceptingCall;
+    else if (REFLECTION_PATHS.includes(method.path)) {
+      call.start(new ReflectionCall(this.#calls, call, stream, this.#reflection));
+    } else return call as ServerInterceptingCall;
     return TAKEN_OVER;
   };
 

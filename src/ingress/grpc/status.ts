@@ -2,7 +2,7 @@
  * Errors of the one table as gRPC tells them: its status, the message, and in the metadata the stable code and when a retry makes sense.
  */
 import { Metadata, status } from '@grpc/grpc-js';
-import { type BatchportError, errorKind } from '../../config/errors.ts';
+import { type BatchportError, errorKind, type GrpcStatus } from '../../config/errors.ts';
 import type { CallStatus } from './types.ts';
 
 /** Key of the stable code in the trailing metadata. */
@@ -19,6 +19,11 @@ export function statusOf(error: BatchportError): CallStatus & { metadata: Metada
   metadata.set(CODE_KEY, error.code);
   if (error.retryAfterS !== undefined) metadata.set(PUSHBACK_KEY, String(Math.ceil(error.retryAfterS * 1000)));
   return { code: status[errorKind(error.code).grpc], details: detailsOf(error.message), metadata };
+}
+
+/** Number of a status. */
+export function numberOf(name: GrpcStatus): number {
+  return status[name];
 }
 
 /** grpc-js makes a URI of it, which is an error for half a surrogate pair. */

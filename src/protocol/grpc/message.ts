@@ -6,7 +6,7 @@
 import { BYTES, malformed, ProtobufReader, VARINT } from './protobuf-reader.ts';
 
 /** What a field holds; `int` is any of int32, int64 and the enumerations, within ±2^53. */
-export type FieldKind = 'string' | 'bool' | 'int' | MessageTable;
+export type FieldKind = 'string' | 'bytes' | 'bool' | 'int' | MessageTable;
 
 export interface MessageField {
   readonly name: string;
@@ -40,9 +40,14 @@ function writeField(parts: Buffer[], number: number, kind: FieldKind, value: unk
     if (Number(value) !== 0) parts.push(tag(number, VARINT), varint);
     return;
   }
-  const bytes = typeof kind === 'string' ? Buffer.from(value as string) : writeMessage(kind, value as MessageValue);
-  if (bytes.length === 0 && kind === 'string' && !element) return;
+  const bytes = encoded(kind, value);
+  if (bytes.length === 0 && typeof kind === 'string' && !element) return;
   parts.push(tag(number, BYTES), writeInteger(BigInt(bytes.length)), bytes);
+}
+
+function encoded(kind: 'string' | 'bytes' | MessageTable, value: unknown): Buffer {
+  if (kind === 'bytes') return value as Buffer;
+  return kind === 'string' ? Buffer.from(value as string) : writeMessage(kind, value as MessageValue);
 }
 
 function writePacked(parts: Buffer[], number: number, values: readonly number[]): void {

@@ -95,3 +95,19 @@ export const INDEX_RESPONSE = { 1: { name: 'models', kind: MODEL_INDEX, repeated
 export const HEALTH_REQUEST = { 1: { name: 'service', kind: 'string' } } satisfies MessageTable;
 /** Status 1 is SERVING, 2 NOT_SERVING, 3 SERVICE_UNKNOWN. */
 export const HEALTH_RESPONSE = { 1: { name: 'status', kind: 'int' } } satisfies MessageTable;
+
+const FILE_DESCRIPTORS = { 1: { name: 'file', kind: 'bytes', repeated: true } } satisfies MessageTable;
+const SERVICE = { 1: { name: 'name', kind: 'string' } } satisfies MessageTable;
+const SERVICE_LIST = { 1: { name: 'service', kind: SERVICE, repeated: true } } satisfies MessageTable;
+const REFLECTION_ERROR = {
+  1: { name: 'code', kind: 'int' },
+  2: { name: 'message', kind: 'string' },
+} satisfies MessageTable;
+
+export const REFLECTION_RESPONSE = {
+  1: { name: 'host', kind: 'string' },
+  2: { name: 'original_request', kind: 'bytes' },
+  4: { name: 'files', kind: FILE_DESCRIPTORS },
+  6: { name: 'services', kind: SERVICE_LIST },
+  7: { name: 'error', kind: REFLECTION_ERROR },
+} satisfies MessageTable;
