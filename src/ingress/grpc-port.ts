@@ -8,7 +8,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import type { Logger } from '../config/log.ts';
 import type { GrpcOptions, GrpcServer } from './grpc/grpc-server.ts';
 
-/** listen() is called again in each process that accepts, and sets this anew. */
+/** listen() is called again in each process that accepts, and sets this anew. (As an option beside `fd` node passes it over.) */
 const LISTEN_BACKLOG = 1024;
 
 export class GrpcPort {
@@ -31,7 +31,7 @@ export class GrpcPort {
   listen(fd: number): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', reject);
-      this.#server.listen({ fd, backlog: LISTEN_BACKLOG }, () => {
+      this.#server.listen({ fd }, LISTEN_BACKLOG, () => {
         this.#server.removeListener('error', reject);
         resolve();
       });

@@ -29,7 +29,7 @@ import { type Route, Router } from './router.ts';
 import { OUTCOME_INDEX, type Serving } from './served-model.ts';
 
 const HEAD_MAX_BYTES = 16 * 1024;
-/** listen() is called again in each process that accepts, and sets this anew. */
+/** listen() is called again in each process that accepts, and sets this anew. (As an option beside `fd` node passes it over.) */
 const LISTEN_BACKLOG = 1024;
 /** How often node looks for connections that are late with their heads. */
 const TIMEOUT_CHECK_MS = 1000;
@@ -83,7 +83,7 @@ export class HttpServer {
   listen(fd: number): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', reject);
-      this.#server.listen({ fd, backlog: LISTEN_BACKLOG }, () => {
+      this.#server.listen({ fd }, LISTEN_BACKLOG, () => {
         this.#server.removeListener('error', reject);
         resolve();
       });
