@@ -5,7 +5,7 @@
  */
 import { ChildHook } from '../support/child-hook.ts';
 import { assertAllAtWork } from '../support/idle.ts';
-import { peerPorts } from '../support/process-table.ts';
+import { tcpConnections } from '../support/process-table.ts';
 import { makeRepository } from '../support/repository.ts';
 import { startServer, type TestServer } from '../support/server.ts';
 import type { Bench, Measurement } from './benchmark.ts';
@@ -83,7 +83,7 @@ const SCENARIOS: readonly Scenario[] = [
       if (pid === undefined) return;
       // So that it accepts nothing between the look at its connections and its end.
       signal(pid, 'SIGSTOP');
-      for (const port of peerPorts(pid)) stage.victims.add(port);
+      for (const { peerPort } of tcpConnections(pid)) stage.victims.add(peerPort);
       signal(pid, 'SIGKILL');
     },
   },

@@ -15,7 +15,7 @@ const CALLERS = 28;
 const CONNECTIONS = 24;
 const PAUSE_MAX_MS = 150;
 /** Liveness: far beyond what a loaded machine needs to start everything again. */
-export const REQUEST_LIMIT_MS = 120_000;
+export const REQUEST_LIMIT_MS = 180_000;
 
 /** As many tries as the time allows. */
 const RETRY: RetryPolicy = { ...DEFAULT_RETRY, attempts: 1_000_000, totalMs: REQUEST_LIMIT_MS, afterSend: true };

@@ -48,6 +48,13 @@ export class Scene {
     }
   }
 
+  /** Whether every model is served somewhere. */
+  async isReady(): Promise<boolean> {
+    if (this.paused > 0) return false;
+    const { server } = (await this.server.status()) as unknown as { server: { ready: boolean } };
+    return server.ready;
+  }
+
   /** Waits until something is so, or until the time is over: what follows has to fit both. */
   async until(isSo: () => Promise<boolean>, limitMs: number): Promise<void> {
     const deadline = performance.now() + limitMs;

@@ -16,7 +16,7 @@ const ROLES: readonly ChildRole[] = ['device', 'ingress'];
 const REPLACED_MS = 8000;
 /** Until a process that crashes at every start is given up. */
 const GIVEN_UP_MS = 30_000;
-const POISON_LIMIT_MS = 100_000;
+const POISON_LIMIT_MS = 180_000;
 
 /** What may become of a request that kills: never an answer, and none that says something else than what happened. */
 const POISON_ENDS: ReadonlySet<string> = new Set(['WORKER_LOST', 'CONNECTION_LOST', 'NOT_READY']);

@@ -100,7 +100,7 @@ function samplesOf(role: string, seconds: number, rssMib: (atS: number) => numbe
 test('memory that grows by a tenth in the time that is judged is a violation, a sawtooth is none', () => {
   const sawtooth = samplesOf('ingress', 180, (atS) => 200 + (atS % 20));
   assert.deepEqual(violations(memoryChecks(sawtooth, 0)), []);
-  const leak = samplesOf('ingress', 180, (atS) => 200 + (atS % 20) + 0.3 * atS);
+  const leak = samplesOf('ingress', 180, (atS) => 200 + (atS % 20) + 0.6 * atS);
   assert.deepEqual(violations(memoryChecks(leak, 0)), ['memory of ingress 0']);
   // Too short to be judged.
   assert.deepEqual(violations(memoryChecks(leak.slice(0, 60), 0)), []);

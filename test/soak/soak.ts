@@ -49,6 +49,9 @@ export interface SoakReport {
 
 /** Faults that may go on at once. */
 const FAULTS_MAX = 4;
+/** The others hit processes that are still starting. */
+const PATIENCE = 0.7;
+const PATIENCE_MS = 30_000;
 /** Liveness: far beyond what a loaded machine needs to start everything again. */
 const RECOVERY_LIMIT_MS = 120_000;
 /** More than an ingress process has threads for. */
@@ -128,8 +131,8 @@ export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }
     const processFaults = PROCESS_FAULTS.filter(({ long }) => !(short && long));
     log(`${pace.stormS.toFixed(0)} s of storm`);
     await Promise.all([
-      drivers.drive(new Deck(processFaults, random.fork()), pace.processFaultMs, pace.stormS),
-      drivers.drive(new Deck(VISITORS, random.fork()), pace.visitorMs, pace.stormS),
+      drivers.drive(new Deck(processFaults, random.fork()), pace.processFaultMs, pace.stormS, PATIENCE),
+      drivers.drive(new Deck(VISITORS, random.fork()), pace.visitorMs, pace.stormS, 0),
     ]);
     await drivers.settle();
     // Whatever has been given up meanwhile is tried again.
@@ -138,7 +141,7 @@ export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }
     calmFromS = watch.nowS;
     tally.calm = true;
     log(`${pace.calmS.toFixed(0)} s of calm`);
-    await drivers.drive(new Deck(VISITORS, random.fork()), pace.visitorMs, pace.calmS);
+    await drivers.drive(new Deck(VISITORS, random.fork()), pace.visitorMs, pace.calmS, 0);
     await drivers.settle();
   });
   clearInterval(progress);
@@ -216,11 +219,13 @@ class Drivers {
     this.#log = log;
   }
 
-  async drive(deck: Deck<Fault>, meanMs: number, seconds: number): Promise<void> {
+  /** @param patience chance that the next fault waits until the server is ready again: without that, a slow machine would never get there. */
+  async drive(deck: Deck<Fault>, meanMs: number, seconds: number, patience: number): Promise<void> {
     const random = this.#random.fork();
     const deadline = performance.now() + seconds * 1000;
     while (performance.now() < deadline) {
       while (this.#running.size >= FAULTS_MAX) await Promise.race(this.#running);
+      if (random.chance(patience)) await this.#scene.until(() => this.#scene.isReady(), PATIENCE_MS);
       this.#run(deck.draw(), random.fork());
       await pause(Math.min(2 * meanMs * random.float(), Math.max(0, deadline - performance.now())));
     }

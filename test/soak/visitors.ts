@@ -10,7 +10,7 @@ import { tensor } from '../support/tensor.ts';
 import type { Fault, Scene } from './fault.ts';
 import { pause } from './tally.ts';
 
-const ANSWER_LIMIT_MS = 120_000;
+const ANSWER_LIMIT_MS = 180_000;
 /** Far more steps than `run_timeout_ms` of the model leaves time for. */
 const ENDLESS = 100_000_000;
 /** More than --max-body-bytes of the soak. */

@@ -3,7 +3,7 @@
  * clients' connections and abandoned rows take a moment to go.
  */
 import assert from 'node:assert/strict';
-import { openFiles } from './process-table.ts';
+import { openFiles, tcpConnections } from './process-table.ts';
 import type { LogLine, ServerStatus, TestServer } from './server.ts';
 
 const LIMIT_MS = 20_000;
@@ -112,23 +112,30 @@ export function assertAllAtWork(server: TestServer, limitMs = LIMIT_MS): Promise
 export type Descriptors = ReadonlyMap<string, readonly string[]>;
 
 export async function countDescriptors(server: TestServer): Promise<Descriptors> {
-  const files = new Map<string, string[]>();
-  for (const { role, pid, device, slot } of processesOf(await server.status())) {
-    // Without the numbers that tell one pipe from another.
-    const kinds = openFiles(pid).map((file) => file.replace(/\[\d+\]$/, ''));
-    files.set(`${role} ${device ?? slot ?? ''}`, kinds);
-  }
-  return files;
+  return descriptorsOf(await server.status());
+}
+
+function descriptorsOf(status: ServerStatus): Descriptors {
+  return new Map(
+    processesOf(status).map(({ role, pid, device, slot }) => [
+      `${role} ${device ?? slot ?? ''}`,
+      // Without the numbers that tell one pipe from another.
+      openFiles(pid).map((file) => file.replace(/\[\d+\]$/, '')),
+    ]),
+  );
 }
 
 /** Waits until no process has more descriptors than before. */
 export function assertNoMoreDescriptors(server: TestServer, before: Descriptors): Promise<void> {
   return eventually(async () => {
-    const more = [...(await countDescriptors(server))].flatMap(([place, files]) => {
+    const status = await server.status();
+    const more = [...descriptorsOf(status)].flatMap(([place, files]) => {
       const known = before.get(place) ?? [];
       return files.length > known.length ? [`${place}: ${added(known, files).join(', ')}`] : [];
     });
-    return more.length === 0 ? undefined : `more descriptors than before: ${more.join('; ')}`;
+    if (more.length === 0) return undefined;
+    const connections = processesOf(status).flatMap(({ pid }) => tcpConnections(pid));
+    return `more descriptors than before: ${more.join('; ')}; connections: ${JSON.stringify(connections)}`;
   });
 }
 

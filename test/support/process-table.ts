@@ -78,15 +78,25 @@ export function openFiles(pid: number): string[] {
   });
 }
 
-/** Ports at the other ends of a process's TCP connections over IPv4. */
-export function peerPorts(pid: number): number[] {
+export interface TcpConnection {
+  readonly localPort: number;
+  readonly peerPort: number;
+  /** As the kernel numbers it: 1 established, 8 closed by the peer, … */
+  readonly state: number;
+}
+
+/** A process's TCP connections over IPv4, listening sockets not included. */
+export function tcpConnections(pid: number): TcpConnection[] {
   const inodes = new Set(openFiles(pid).map((file) => /^socket:\[(\d+)\]$/.exec(file)?.[1]));
   const [, ...lines] = readProc(`/proc/${pid}/net/tcp`).trim().split('\n');
   return lines.flatMap((line) => {
-    // Number, local and remote address as hexadecimal ADDRESS:PORT, …; the tenth field is the inode. A listening socket has no peer.
+    // Number, local and remote address as hexadecimal ADDRESS:PORT, state, …; the tenth field is the inode. A listening socket has no peer.
     const fields = line.trim().split(/\s+/);
-    const port = Number.parseInt(fields[2]!.split(':')[1]!, 16);
-    return port > 0 && inodes.has(fields[9]) ? [port] : [];
+    const [localPort, peerPort] = [fields[1]!, fields[2]!].map((address) =>
+      Number.parseInt(address.split(':')[1]!, 16),
+    );
+    if (peerPort === 0 || !inodes.has(fields[9])) return [];
+    return [{ localPort: localPort!, peerPort: peerPort!, state: Number.parseInt(fields[3]!, 16) }];
   });
 }
 
