@@ -78,6 +78,16 @@ test('every benchmark runs in its small size, and every target gets a verdict', 
   }
 });
 
+test('under overload every request has an answer, and some are answered inside the objective', async (t) => {
+  const { results } = await quick(t, 'overload');
+  const of = (name: string) => results.find((result) => result.name === name)!;
+  assert.equal(of('conv-200pct.unanswered').median, 0);
+  for (const name of ['conv.capacity_per_s', 'conv-200pct.goodput_ratio', 'ocr-200pct.goodput_ratio']) {
+    assert(of(name).median > 0, `${name} is ${of(name).median}`);
+  }
+  assert.deepEqual(of('conv-200pct.goodput_ratio').target, { atLeast: 0.95 });
+});
+
 test('wrk can send the load', { skip: NO_WRK }, async (t) => {
   const { load, results } = await quick(t, '--load', 'wrk', 'http-json');
   assert.match(load, /^wrk /);

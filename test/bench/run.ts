@@ -1,8 +1,9 @@
 /**
  * `npm run bench`: runs the benchmarks and says which targets are met.
  *
- *     npm run bench                             all but the faults, about four minutes
+ *     npm run bench                             all but overload and faults, about four minutes
  *     npm run bench -- http-binary start        some
+ *     npm run bench -- overload                 the latency objective below and far above capacity
  *     npm run bench -- faults                   what faults cost, once, whatever the number of rounds
  *     npm run bench -- --help                   which there are, and the options
  *
@@ -20,6 +21,7 @@ import { IDLE_MEMORY } from './idle-memory.ts';
 import { LARGE_JSON } from './large-json.ts';
 import { LOAD_KINDS, type LoadKind, loadGenerator } from './load.ts';
 import { thisMachine } from './machine.ts';
+import { OVERLOAD } from './overload.ts';
 import { QUEUE_COST } from './queue-cost.ts';
 import { document, heading, type RunFacts, table, verdicts } from './report.ts';
 import { START } from './start.ts';
@@ -35,6 +37,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   START,
   QUEUE_COST,
   TUNE,
+  OVERLOAD,
   FAULTS,
 ];
 
@@ -44,7 +47,7 @@ const ROUNDS_MAX = 1000;
 
 const HELP = `usage: npm run bench -- [options] [BENCHMARK…]
 
-Runs all benchmarks but the faults, which takes about four minutes, or those named. The faults take two and a half.
+Runs all benchmarks but overload and faults, which takes about four minutes, or those named. Overload takes three and a half, the faults two and a half.
 
   --quick        the smallest size, which shows only that they work
   --rounds N     rounds of each, whose median counts; by default ${FULL.rounds}
