@@ -32,6 +32,7 @@ export const MODELS: Readonly<Record<string, ModelEntry>> = {
   crash: { config: { max_batch_size: 16, max_queue_delay_us: 2000 } },
   slow: { config: { max_batch_size: 8, run_timeout_ms: 1500 } },
   wide: { config: { max_batch_size: 4 } },
+  bulge: { config: { max_batch_size: 32 } },
 };
 
 const ROWS_MAX = 5;
@@ -155,6 +156,17 @@ function askWide(n: number): Ask {
   };
 }
 
+/** Rows that need 16 MiB each while they run: the account of the device's memory decides how many run together. */
+function askBulge(n: number, random: Random): Ask {
+  const rows = random.int(1, 3);
+  const data = ownNumbers(n, rows, 3);
+  return {
+    model: 'bulge',
+    request: { inputs: [{ name: 'x', datatype: 'FP32', shape: [rows, 1], data }] },
+    check: (result) => assertSameNumbers(result, 'y', [rows, 1], data),
+  };
+}
+
 export const KINDS: readonly Kind[] = [
   { name: 'rows', weight: 30, ask: numbers('rows', () => 4, 4) },
   { name: 'dynamic', weight: 20, ask: numbers('dynamic', (random) => random.pick([1, 2, 3, 7, 16, 33]), 33) },
@@ -164,6 +176,7 @@ export const KINDS: readonly Kind[] = [
   { name: 'steps', weight: 9, ask: askSteps },
   { name: 'wide', weight: 1, ask: askWide },
   { name: 'large JSON', weight: 1, ask: askLarge },
+  { name: 'bulge', weight: 2, ask: askBulge },
 ];
 
 /** Each kind as often as its weight. */

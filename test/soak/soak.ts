@@ -47,6 +47,9 @@ export interface SoakReport {
   readonly faults: readonly string[];
 }
 
+const DEVICES = ['--device', 'cpu', '--device', 'cpu'];
+/** Of a device: enough for every model, and for a few rows of the one that needs much. */
+const BUDGET = '512MiB';
 /** Faults that may go on at once. */
 const FAULTS_MAX = 4;
 /** The others hit processes that are still starting. */
@@ -95,7 +98,7 @@ export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }
   const server = await startServer(cleanUp, {
     grpc: true,
     repository: makeRepository(cleanUp, MODELS).dir,
-    args: ['--device', 'cpu', '--device', 'cpu', '--ingress', '2', '--max-body-bytes', '16MiB'],
+    args: [...DEVICES, '--ingress', '2', '--max-body-bytes', '16MiB', '--memory-budget-bytes', BUDGET],
     env: hook.env,
     onLog: (line) => {
       journal.take(line);

@@ -222,7 +222,8 @@ export const VISITORS: readonly Fault[] = [
       const request = jsonBody(
         `{"parameters":{"timeout":${timeout}},"inputs":[{"name":"steps","datatype":"INT64","shape":[1,1],"data":[400]}]}`,
       );
-      await assertStatus(infer(server.url, 'slow', request), [200, 504]);
+      // 429: it would come too late behind those that wait already.
+      await assertStatus(infer(server.url, 'slow', request), [200, 429, 504]);
     },
   },
   { name: 'a burst', run: burst },
