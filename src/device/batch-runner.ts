@@ -139,6 +139,15 @@ export class BatchRunner {
     }
   }
 
+  /** Settles the claims [from, to) if nobody wants any of them any more. @returns whether that is so */
+  #leaveOutDeserted(batch: Batch, from: number, to: number): boolean {
+    this.#leaveOutAbandoned(batch, from);
+    const wanted = batch.wanted.indexOf(1, from);
+    if (wanted >= 0 && wanted < to) return false;
+    for (let claim = from; claim < to; claim++) this.#consumer.settle(batch, claim, STATUS_DEADLINE, 0);
+    return true;
+  }
+
   #leaveOut(batch: Batch, claim: number): void {
     this.#unwanted(batch, claim);
     this.#counters.late(batch.claimRows[claim]!);
@@ -180,12 +189,7 @@ export class BatchRunner {
 
   /** Runs the claims [from, to) as one, or in halves if that fails. */
   #runClaims(batch: Batch, from: number, to: number): void {
-    this.#leaveOutAbandoned(batch, from);
-    const wanted = batch.wanted.indexOf(1, from);
-    if (wanted < 0 || wanted >= to) {
-      for (let claim = from; claim < to; claim++) this.#consumer.settle(batch, claim, STATUS_DEADLINE, 0);
-      return;
-    }
+    if (this.#leaveOutDeserted(batch, from, to)) return;
     try {
       const table = to - from === 1 ? this.#runOne(batch, from) : this.#runSeveral(batch, from, to);
       for (let claim = from; claim < to; claim++) {
@@ -194,6 +198,8 @@ export class BatchRunner {
       }
     } catch (error) {
       const status = statusOf(error);
+      // It may have been cancelled for that.
+      if (this.#leaveOutDeserted(batch, from, to)) return;
       if (to - from === 1) {
         this.#counters.failure();
         this.#consumer.settle(batch, from, status, this.#consumer.message(batch, (error as Error).message));

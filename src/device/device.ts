@@ -10,6 +10,8 @@ import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
 import { CHILD_EXIT } from '../protocol/child-exit.ts';
 import type { FromDevice, ModelKey, ToDevice } from '../protocol/control.ts';
+import { runsForNobody } from '../queue/reclaim.ts';
+import { Segment, type SegmentReference } from '../queue/segment.ts';
 import { checkAvailable, parseDeviceName } from '../runtime/device-name.ts';
 import { startDevice } from '../runtime/device-start.ts';
 import { type KeyPoints, withMeasured } from '../scheduler/memory-fit.ts';
@@ -22,6 +24,8 @@ import type { LoadResult, LoadTask, NoMemory } from './loader.ts';
 import { RunControl, STARTED_FAILED } from './run-control.ts';
 import type { Measured } from './run-memory.ts';
 
+/** How often runs that take longer than this are looked at, whether anybody waits for them. */
+const DESERTED_LOOK_MS = 100;
 /** How often trial runs of a load are looked at, and how long one may go on after it was cancelled. */
 const TRIAL_LOOK_MS = 250;
 const TRIAL_GRACE_MS = 2000;
@@ -197,14 +201,33 @@ export class DeviceProcess {
         report,
       },
     };
+    const stopLooking = this.#endDesertedRuns(key, queue, slot, control);
     const done = this.#instances.run(task, { name: 'runInstance', transferList: [report] });
     model.instances.set(slot, { control, done });
     done.then(
-      (end) => this.#ended(key, model, slot, end),
+      (end) => {
+        stopLooking();
+        this.#ended(key, model, slot, end);
+      },
       (error: unknown) => this.#bug(error, key),
     );
     while (control.started === 0) await new Promise((resolve) => setTimeout(resolve, 1));
     if (control.started !== STARTED_FAILED) this.#send({ type: 'serving', model: key, slots: [slot] });
+  }
+
+  /** Cancels runs whose clients have all left. @returns what ends that. */
+  #endDesertedRuns(model: ModelKey, queue: SegmentReference, slot: number, control: RunControl): () => void {
+    const segment = Segment.attach(queue);
+    const timer = setInterval(() => {
+      // The batch looked at may end meanwhile; the run of the next one is younger.
+      if (control.runningForMs < DESERTED_LOOK_MS || !runsForNobody(segment, slot)) return;
+      if (control.cancel(DESERTED_LOOK_MS))
+        this.#log.debug({ model, slot }, 'a run that nobody waits for was cancelled');
+    }, DESERTED_LOOK_MS);
+    return () => {
+      clearInterval(timer);
+      segment.close();
+    };
   }
 
   #ended(key: ModelKey, model: Model, slot: number, end: InstanceEnd): void {

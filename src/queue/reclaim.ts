@@ -22,7 +22,7 @@ import {
   SLAB_RESULT_FIRST,
   SLAB_RESULT_SCATTERED,
 } from './geometry.ts';
-import { finishFreeing, freeIfDone } from './release.ts';
+import { allReleased, finishFreeing, freeIfDone } from './release.ts';
 import { STATUS_OK, STATUS_WORKER_LOST } from './result.ts';
 import { closeClaims } from './seal.ts';
 import type { Segment } from './segment.ts';
@@ -276,6 +276,14 @@ export function stopInstance(segment: Segment, slot: number, stop: boolean): voi
 /** Time (µs) since which an instance has been running its batch; 0 when it is not. */
 export function executingSinceUs(segment: Segment, slot: number): number {
   return segment.f64[segment.instanceLine(slot) / 2 + INSTANCE_EXECUTING_SINCE]!;
+}
+
+/** Whether an instance runs a batch that nobody waits for any more. Once that is so of a batch it stays so. */
+export function runsForNobody(segment: Segment, slot: number): boolean {
+  const slab = Atomics.load(segment.i32, segment.instanceLine(slot) + INSTANCE_SLAB) - 1;
+  if (slab < 0 || slab >= segment.geometry.slabs) return false;
+  const word = Atomics.load(segment.i32, segment.slabWords + slab);
+  return slabState(word) === SLAB_RUNNING && slabOwner(word) === instanceOwner(slot) && allReleased(segment, slab);
 }
 
 export interface QueueCensus {

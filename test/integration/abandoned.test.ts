@@ -125,6 +125,16 @@ test('clients that leave in the middle of a run take nothing from the others in 
   await assertNoMoreDescriptors(server, descriptors);
 });
 
+test('a run all of whose clients have left is ended', async () => {
+  const connections = await Promise.all([RawConnection.open(server.url), RawConnection.open(server.url)]);
+  // Far longer than anything here waits.
+  for (const connection of connections) await connection.write(inferBytes('slow', slow(100 * BLOCKING_STEPS)));
+  await untilRunning(server, 'slow');
+  for (const connection of connections) connection.destroy();
+  await assertServes();
+  await assertIdle(server);
+});
+
 test('a client that leaves with several requests on one connection gives up all of them', async () => {
   const before = await outcomes('cancelled');
   const run = infer(server.url, 'slow', slow(BLOCKING_STEPS));
