@@ -7,7 +7,7 @@ import { Journal } from '../soak/journal.ts';
 import { earlyStarts } from '../support/child-log.ts';
 import { infer, json, jsonBody } from '../support/exchange.ts';
 import { assertAllAtWork, untilRunning } from '../support/idle.ts';
-import { descendants, isAlive } from '../support/process-table.ts';
+import { allMemoryFiles, descendants, isAlive, memoryFiles } from '../support/process-table.ts';
 import { type CleanUp, makeRepository, temporaryDirectory } from '../support/repository.ts';
 import { startServer } from '../support/server.ts';
 import type { Bench, Measurement } from './benchmark.ts';
@@ -92,12 +92,14 @@ export async function poison({ cleanUp }: Bench): Promise<Measurement[]> {
 export async function supervisorKilled({ size, cleanUp }: Bench): Promise<Measurement[]> {
   const repository = makeRepository(cleanUp, ['slow', 'rows']).dir;
   const runtimeDir = temporaryDirectory(cleanUp, 'runtime');
-  const sharedBefore = sharedBytes();
   const goneMs: number[] = [];
   const readyMs: number[] = [];
   let filesLeft = 0;
+  let segmentsLeft = 0;
   for (let round = 0; round < (size.quick ? 1 : 5); round++) {
-    goneMs.push(await killSupervisor(cleanUp, repository, runtimeDir));
+    const killed = await killSupervisor(cleanUp, repository, runtimeDir);
+    goneMs.push(killed.goneMs);
+    segmentsLeft += killed.segmentsLeft;
     const startedMs = performance.now();
     const next = await startServer(cleanUp, { repository, args: ['--runtime-dir', runtimeDir] });
     readyMs.push(performance.now() - startedMs);
@@ -111,13 +113,19 @@ export async function supervisorKilled({ size, cleanUp }: Bench): Promise<Measur
     { name: 'supervisor-killed.children_gone_ms', values: goneMs },
     one('supervisor-killed.children_gone_at_most_ms', Math.max(...goneMs), { atMost: 2000 }),
     one('supervisor-killed.files_left', filesLeft, { atMost: 0 }),
-    one('supervisor-killed.shared_memory_left_bytes', sharedBytes() - sharedBefore),
+    one('supervisor-killed.segments_left', segmentsLeft, { atMost: 0 }),
     { name: 'supervisor-killed.next_ready_ms', values: readyMs },
   ];
 }
 
-/** Time (ms) from the kill until no process of the server is left. */
-async function killSupervisor(cleanUp: CleanUp, repository: string, runtimeDir: string): Promise<number> {
+interface Killed {
+  /** From the kill until no process of the server is left. */
+  readonly goneMs: number;
+  /** Of its shared memory, how many pieces somebody still has. */
+  readonly segmentsLeft: number;
+}
+
+async function killSupervisor(cleanUp: CleanUp, repository: string, runtimeDir: string): Promise<Killed> {
   const args = ['--ingress', '2', '--device', 'cpu', '--device', 'cpu', '--runtime-dir', runtimeDir];
   const server = await startServer(cleanUp, { repository, args });
   await assertAllAtWork(server);
@@ -128,16 +136,13 @@ async function killSupervisor(cleanUp: CleanUp, repository: string, runtimeDir: 
   );
   await untilRunning(server, 'slow');
   const children = descendants(server.pid);
+  const segments = memoryFiles(server.pid);
   const killedMs = performance.now();
   server.signal('SIGKILL');
   while (children.some(isAlive)) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   const goneMs = performance.now() - killedMs;
   await broken;
   await server.ended();
-  return goneMs;
-}
-
-/** Shared memory of the whole machine. */
-function sharedBytes(): number {
-  return 1024 * Number(/^Shmem:\s+(\d+) kB$/m.exec(fs.readFileSync('/proc/meminfo', 'utf8'))![1]);
+  const left = allMemoryFiles();
+  return { goneMs, segmentsLeft: [...segments].filter((file) => left.has(file)).length };
 }

@@ -9,6 +9,7 @@ import fs from 'node:fs';
 import { after, before, test } from 'node:test';
 import { infer, inferBytes, jsonBody } from '../support/exchange.ts';
 import { assertAllAtWork, assertIdle, processesOf } from '../support/idle.ts';
+import { allMemoryFiles, memoryFiles } from '../support/process-table.ts';
 import { RawConnection } from '../support/raw.ts';
 import { makeRepository, temporaryDirectory } from '../support/repository.ts';
 import { launchServer, startServer } from '../support/server.ts';
@@ -16,7 +17,6 @@ import { launchServer, startServer } from '../support/server.ts';
 const ROUNDS = 3;
 const REQUESTS = 1000;
 const DEATHS = 4;
-const MIB = 2 ** 20;
 
 const repository = makeRepository({ after }, ['rows', 'slow']);
 const runtimeDir = temporaryDirectory({ after }, 'run');
@@ -35,11 +35,6 @@ const addressFiles = () =>
     .sort();
 const ownShared = () => fs.readdirSync('/dev/shm').filter((name) => /batchport|^bp/i.test(name));
 
-/** Shared memory of the whole machine, in bytes. */
-function sharedBytes(): number {
-  return 1024 * Number(/^Shmem:\s+(\d+) kB$/m.exec(fs.readFileSync('/proc/meminfo', 'utf8'))![1]);
-}
-
 async function request(url: string, count: number): Promise<void> {
   const connection = await RawConnection.open(url);
   await connection.write(Buffer.concat(Array.from({ length: count }, () => inferBytes('rows', ROWS))));
@@ -49,7 +44,6 @@ async function request(url: string, count: number): Promise<void> {
 
 // Story: files stayed in /dev/shm after a crash and grew with every restart (shm-leftovers, 60).
 test('a killed server leaves nothing: no process, no shared memory; the next one starts beside a server that lives on', async (t) => {
-  const before = sharedBytes();
   const bystanderFile = `server-${bystander.pid}.json`;
   for (let round = 0; round < ROUNDS; round++) {
     const server = await startServer(t, { repository: repository.dir, args });
@@ -60,16 +54,22 @@ test('a killed server leaves nothing: no process, no shared memory; the next one
     const waiting = await RawConnection.open(server.url);
     await waiting.write(inferBytes('slow', SLOW));
     const broken = assert.rejects(waiting.response(60_000, 'POST'), /connection ended/);
+    const segments = memoryFiles(server.pid);
+    assert.equal(segments.size, 2, 'one for each model');
     // Fails if a process is left after five seconds.
     assert.deepEqual(await server.kill(), { code: null, signal: 'SIGKILL' });
     await broken;
     waiting.destroy();
+    // Nobody has its memory any more, so it is free.
+    const left = allMemoryFiles();
+    assert.deepEqual(
+      [...segments].filter((file) => left.has(file)),
+      [],
+    );
     assert.deepEqual(ownShared(), []);
     assert.deepEqual(addressFiles(), [bystanderFile, ownFile].sort());
     assert.equal((await infer(bystander.url, 'rows', ROWS)).status, 200);
   }
-  const growth = sharedBytes() - before;
-  assert(growth < 64 * MIB, `shared memory of the machine grew by ${Math.round(growth / MIB)} MiB`);
   assert.deepEqual(
     (await bystander.status()).processes.filter(({ restarts }) => restarts !== 0),
     [],

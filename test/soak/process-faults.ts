@@ -49,6 +49,15 @@ function stopped(role: ChildRole, forMs: (random: Random) => number): Fault['run
   };
 }
 
+/** Its event loop does not turn any more, and it is replaced for that. */
+async function stalled(scene: Scene, random: Random): Promise<void> {
+  const role = random.pick(ROLES);
+  const pid = await scene.one(role, random);
+  scene.signal(pid, STALL_SIGNAL);
+  const isGone = async () => (await scene.children(role)).every((child) => child.pid !== pid);
+  await scene.until(isGone, GIVEN_UP_MS);
+}
+
 /** Sends requests whose run ends the process, some at once: beside the callers of the same model. */
 async function poison({ server }: Scene, random: Random): Promise<void> {
   const client = new Client(server.url, { retry: false, timeoutMs: POISON_LIMIT_MS });
@@ -141,11 +150,7 @@ export const PROCESS_FAULTS: readonly Fault[] = [
   { name: 'ingress SIGSTOP for a moment', run: stopped('ingress', (random) => random.int(1, 1500)) },
   { name: 'device SIGSTOP for good', run: stopped('device', () => REPLACED_MS), long: true },
   { name: 'ingress SIGSTOP for good', run: stopped('ingress', () => REPLACED_MS), long: true },
-  {
-    name: 'event loop that stands still',
-    run: async (scene, random) => scene.signal(await scene.one(random.pick(ROLES), random), STALL_SIGNAL),
-    long: true,
-  },
+  { name: 'event loop that stands still', run: stalled, long: true },
   { name: 'poison', run: poison },
   { name: 'crash at start', run: crashAtStart },
   { name: 'crash at every start', run: givenUp, long: true },

@@ -78,6 +78,18 @@ export function openFiles(pid: number): string[] {
   });
 }
 
+/** Memory files (memfd_create) that a process has mapped, by their names and inodes, such as `batchport-rows/1 4711`. */
+export function memoryFiles(pid: number): Set<string> {
+  // Range, rights, offset, device, inode, path.
+  const mapped = readProc(`/proc/${pid}/maps`).matchAll(/^\S+ \S+ \S+ \S+ (\d+) +\/memfd:(.*) \(deleted\)$/gm);
+  return new Set([...mapped].map(([, inode, name]) => `${name} ${inode}`));
+}
+
+/** Memory files that any process on the machine has mapped. */
+export function allMemoryFiles(): Set<string> {
+  return new Set(livingProcesses().flatMap(({ pid }) => [...memoryFiles(pid)]));
+}
+
 export interface TcpConnection {
   readonly localPort: number;
   readonly peerPort: number;
