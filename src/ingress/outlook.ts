@@ -40,6 +40,7 @@ export class Outlook implements RunCost {
   readonly #segment: Segment;
   /** Longest time of a batch. */
   readonly #limitUs: number;
+  readonly #collects: boolean;
   readonly #backlog: Backlog;
   readonly #margin = new SafetyMargin();
   readonly #expected = new Expected(EXPECTED_SPAN_US);
@@ -50,8 +51,12 @@ export class Outlook implements RunCost {
   #usual: KeyCost | undefined;
   #rowBodyBytes = 0;
 
-  /** @param sloUs longest time of a request by the model's configuration; 0 for none. */
-  constructor(segment: Segment, sloUs: number) {
+  /**
+   * @param sloUs longest time of a request by the model's configuration; 0 for none.
+   * @param collects whether batches wait for rows to fill them.
+   */
+  constructor(segment: Segment, sloUs: number, collects: boolean) {
+    this.#collects = collects;
     this.#segment = segment;
     this.#limitUs = sloUs > 0 ? sloUs * RUN_RATIO : Number.POSITIVE_INFINITY;
     this.#backlog = new Backlog(segment, this);
@@ -201,7 +206,7 @@ export class Outlook implements RunCost {
   #keyCost(hash: number, rowBytes: number, us: Float64Array, sure: boolean): KeyCost {
     const { maxBatchRows } = this.#segment.geometry;
     if (!sure) return { hash, rowBytes, us, batchRows: maxBatchRows, fullRunUs: 0 };
-    const most = batchRows(us, maxBatchRows, this.#limitUs);
+    const most = batchRows(us, maxBatchRows, this.#limitUs, this.#collects);
     return { hash, rowBytes, us, batchRows: most, fullRunUs: costUs(us, most) };
   }
 

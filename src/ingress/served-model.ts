@@ -87,7 +87,7 @@ export class Serving {
     this.segment = Segment.attach(serving.queue);
     const bells = new Doorbells(this.segment, bellFds);
     this.sloUs = (serving.sloMs ?? 0) * 1000;
-    this.outlook = new Outlook(this.segment, this.sloUs);
+    this.outlook = new Outlook(this.segment, this.sloUs, serving.collects);
     const published = () => turnEnd.published();
     const limits = { maxRows: serving.maxRows };
     this.producer = new Producer(this.segment, slot, bells, limits, placed, published, this.outlook);

@@ -158,6 +158,8 @@ export interface ServedModel {
         readonly queue: QueueReference;
         readonly maxRows: number;
         readonly sloMs: number | undefined;
+        /** Batches wait for rows to fill them. */
+        readonly collects: boolean;
         readonly devices: readonly string[];
       }
     | undefined;

@@ -18,9 +18,10 @@ const AROUND_US = 150;
  *
  * @param curve µs at powers of two of rows.
  * @param limitUs longest time of a run, so that a batch can wait for another one and run inside its deadline; Infinity for none.
+ * @param collects whether batches wait for rows because the model's configuration says so: then they are to be as large as may be, whether it pays or not.
  */
-export function batchRows(curve: Float64Array, rowsMax: number, limitUs: number): number {
-  let best = 0;
+export function batchRows(curve: Float64Array, rowsMax: number, limitUs: number, collects = false): number {
+  let best = collects ? Number.POSITIVE_INFINITY : 0;
   for (let rows = 1; rows > 0; rows = nextSize(rows, rowsMax)) {
     best = Math.max(best, rows / (costUs(curve, rows) + AROUND_US));
   }

@@ -172,6 +172,7 @@ export class ServedVersion {
             queue: segment.reference(),
             maxRows: this.config.queue.maxRows,
             sloMs: this.config.sloMs,
+            collects: this.config.maxQueueDelayUs > 0,
             devices: this.placements.map(({ device }) => device),
           };
     return {

@@ -82,9 +82,9 @@ export function sweep(
 }
 
 /** Rows a second that the instances can do with full batches. */
-export function capacityPerS(model: CostModel, { maxBatchSize, instances, sloMs }: Settings): number {
+export function capacityPerS(model: CostModel, { maxBatchSize, maxQueueDelayUs, instances, sloMs }: Settings): number {
   const limitUs = sloMs === undefined ? Number.POSITIVE_INFINITY : sloMs * 1000 * RUN_RATIO;
-  const rows = maxBatchSize <= 1 ? 1 : batchRows(model.curveUs, maxBatchSize, limitUs);
+  const rows = maxBatchSize <= 1 ? 1 : batchRows(model.curveUs, maxBatchSize, limitUs, maxQueueDelayUs > 0);
   return ((rows * instances) / (costUs(model.curveUs, rows) * slowdownOf(model, instances))) * 1e6;
 }
 

@@ -102,13 +102,14 @@ class Simulation {
   #lastArrivalUs = 0;
 
   constructor(model: CostModel, settings: Settings, seed: number) {
-    const { instances, maxBatchSize, sloMs } = settings;
+    const { instances, maxBatchSize, maxQueueDelayUs, sloMs } = settings;
     this.#model = model;
     this.#settings = settings;
     this.#sloUs = sloMs === undefined ? Number.POSITIVE_INFINITY : sloMs * 1000;
     this.#curveUs = model.curveUs.map((us) => us * slowdownOf(model, instances));
     const rowsMax = Math.max(1, maxBatchSize);
-    this.#capacity = rowsMax === 1 ? 1 : batchRows(this.#curveUs, rowsMax, this.#sloUs * RUN_RATIO);
+    const limitUs = this.#sloUs * RUN_RATIO;
+    this.#capacity = rowsMax === 1 ? 1 : batchRows(this.#curveUs, rowsMax, limitUs, maxQueueDelayUs > 0);
     // Another stream than that of the arrivals, which may have the same seed: long gaps must not go with long runs.
     this.#random = seededRandom(Math.imul(seed + 1, 0x9e3779b1));
     this.#instances = Array.from({ length: instances }, () => ({ freeUs: 0, expectedUs: 0 }));

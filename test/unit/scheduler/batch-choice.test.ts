@@ -48,3 +48,8 @@ test('whatever the curve, next to no throughput is given up, and the limit holds
     assert.ok(limited === 1 || costUs(us, limited) <= limitUs, `seed ${random.seed}`);
   }
 });
+
+test('a batch that is told to wait for rows collects as many as may be, inside its limit', () => {
+  assert.equal(batchRows(line(0, 3000), 64, NO_LIMIT, true), 64);
+  assert.equal(batchRows(line(5000, 500), 64, 9000, true), 8);
+});
