@@ -64,9 +64,9 @@ const PROGRESS_S = 30;
 /** A run shorter than this has only the faults that are over quickly. */
 const LONG_S = 120;
 
-/** Ways in which processes are meant to end here; others are bugs. */
+/** Ways in which processes are meant to end here; others are bugs. (SIGUSR2 ends one that is too young to have been told what it means.) */
 const EXPECTED_EXITS =
-  /^(signal SIG(KILL|SEGV|ABRT|FPE)( \(from outside\))?|killed by the supervisor \((stopped|silent|run too long)\))$/;
+  /^(signal SIG(KILL|SEGV|ABRT|FPE|USR2)( \(from outside\))?|killed by the supervisor \((stopped|silent|run too long)\))$/;
 
 interface Pace {
   readonly warmUpS: number;
