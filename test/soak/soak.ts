@@ -14,6 +14,7 @@ import {
   assertIdle,
   assertNoMoreDescriptors,
   countDescriptors,
+  type Descriptors,
   eventually,
   modelsOf,
 } from '../support/idle.ts';
@@ -21,7 +22,8 @@ import { Random } from '../support/random.ts';
 import { type CleanUp, makeRepository } from '../support/repository.ts';
 import { type LogLine, startServer, type TestServer } from '../support/server.ts';
 import { Callers } from './callers.ts';
-import { Deck, type Fault, Scene } from './fault.ts';
+import { Drivers } from './drivers.ts';
+import { Deck, Scene } from './fault.ts';
 import { GrpcCallers } from './grpc-callers.ts';
 import { Journal } from './journal.ts';
 import { type Check, memoryChecks, none, requestChecks, stated } from './judgement.ts';
@@ -50,11 +52,8 @@ export interface SoakReport {
 const DEVICES = ['--device', 'cpu', '--device', 'cpu'];
 /** Of a device: enough for every model, and for a few rows of the one that needs much. */
 const BUDGET = '512MiB';
-/** Faults that may go on at once. */
-const FAULTS_MAX = 4;
-/** The others hit processes that are still starting. */
+/** Of the faults by which processes die, as many wait until the server is ready again; the others hit processes that are still starting. */
 const PATIENCE = 0.7;
-const PATIENCE_MS = 30_000;
 /** Liveness: far beyond what a loaded machine needs to start everything again. */
 const RECOVERY_LIMIT_MS = 120_000;
 /** More than an ingress process has threads for. */
@@ -69,6 +68,8 @@ const EXPECTED_EXITS =
   /^(signal SIG(KILL|SEGV|ABRT|FPE|USR2)( \(from outside\))?|killed by the supervisor \((stopped|silent|run too long)\))$/;
 
 interface Pace {
+  /** Whether there is time for faults that are not over quickly. */
+  readonly long: boolean;
   readonly warmUpS: number;
   readonly stormS: number;
   readonly calmS: number;
@@ -80,14 +81,22 @@ interface Pace {
 function paceOf(seconds: number): Pace {
   const warmUpS = Math.min(30, seconds * 0.1);
   const calmS = seconds * 0.35;
-  const short = seconds < LONG_S;
+  const long = seconds >= LONG_S;
   return {
+    long,
     warmUpS,
     calmS,
     stormS: seconds - warmUpS - calmS,
-    processFaultMs: short ? 500 : 3000,
-    visitorMs: short ? 300 : 1000,
+    processFaultMs: long ? 3000 : 500,
+    visitorMs: long ? 1000 : 300,
   };
+}
+
+/** What was counted while nothing went on. */
+interface Idle {
+  readonly descriptors: Descriptors;
+  /** Shared memory of the queues, bytes. */
+  readonly committedBytes: number;
 }
 
 export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }: SoakOptions): Promise<SoakReport> {
@@ -106,70 +115,79 @@ export async function soak(cleanUp: CleanUp, { seconds, seed, log, onServerLog }
     },
   });
   const tally = new Tally();
-  const faults: string[] = [];
-  const blame = async (what: string, action: Promise<unknown>): Promise<void> => {
-    await action.catch((error: Error) => faults.push(`${what}: ${error.message}`));
-  };
-
-  // Ready is the server with its first device.
-  await assertAllAtWork(server);
-  await load(server, tally, random, () => pause(pace.warmUpS * 1000));
-  await useThreads(server);
-  await assertIdle(server);
-  const descriptors = await countDescriptors(server);
-  const committed = await committedBytes(server);
-
   const scene = new Scene(server, hook);
+  const drivers = new Drivers(scene, random.fork(), log);
+  const before = await warmUp(scene, tally, pace, random);
   const watch = new Watch(scene, LOOK_MS);
-  const drivers = new Drivers(scene, random.fork(), faults, log);
-  let calmFromS = 0;
   const progress = setInterval(() => {
-    const { sent, answered, faultCount } = tally;
+    const faultCount = tally.faultCount + drivers.faults.length + watch.faults.length;
+    const { sent, answered } = tally;
     log(
-      `${Math.round(watch.nowS)} s: ${answered} of ${sent} answered, ${drivers.count} faults, ${journal.deaths} deaths, ${faultCount + faults.length} violations`,
+      `${Math.round(watch.nowS)} s: ${answered} of ${sent} answered, ${drivers.count} faults, ${journal.deaths} deaths, ${faultCount} violations`,
     );
   }, PROGRESS_S * 1000);
+  let calmFromS = 0;
   await load(server, tally, random, async () => {
-    const short = seconds < LONG_S;
-    const processFaults = PROCESS_FAULTS.filter(({ long }) => !(short && long));
     log(`${pace.stormS.toFixed(0)} s of storm`);
-    await Promise.all([
-      drivers.drive(new Deck(processFaults, random.fork()), pace.processFaultMs, pace.stormS, PATIENCE),
-      drivers.drive(new Deck(VISITORS, random.fork()), pace.visitorMs, pace.stormS, 0),
-    ]);
-    await drivers.settle();
+    await storm(drivers, pace, random);
     // Whatever has been given up meanwhile is tried again.
     server.signal('SIGHUP');
-    await blame('not all at work after the storm', assertAllAtWork(server, RECOVERY_LIMIT_MS));
+    await drivers.blame('not all at work after the storm', assertAllAtWork(server, RECOVERY_LIMIT_MS));
+    log(`${pace.calmS.toFixed(0)} s of calm`);
     calmFromS = watch.nowS;
     tally.calm = true;
-    log(`${pace.calmS.toFixed(0)} s of calm`);
     await drivers.drive(new Deck(VISITORS, random.fork()), pace.visitorMs, pace.calmS, 0);
     await drivers.settle();
   });
   clearInterval(progress);
   await watch.stop();
 
-  await blame('queues', assertIdle(server, RECOVERY_LIMIT_MS));
-  await blame('descriptors', assertNoMoreDescriptors(server, descriptors));
-  await blame('shared memory', assertGivenBack(server, committed));
-  const exits = await unexpectedExits(server);
-  const restarts = await server.metric('batchport_process_restarts_total');
-  await blame('the stop', stopCleanly(server));
+  const { exits, deaths } = await aftermath(server, drivers, before);
   const checks: Check[] = [
     ...requestChecks(tally),
     stated("longest delay of the soak's own event loop", `${Math.round(watch.longestDelayMs)} ms`),
     stated('faults', drivers.count),
-    stated('deaths of processes', restarts),
+    stated('deaths of processes', deaths),
     none('ends of processes that nobody caused', exits.length),
     stated('loads', journal.loads),
     none('loads that overlapped', journal.overlaps),
     none('lines in the log that tell of a bug', journal.outcryCount),
     none('looks that found something amiss', watch.faults.length),
-    none('other violations', faults.length),
+    none('other violations', drivers.faults.length),
     ...memoryChecks(watch.samples, calmFromS),
   ];
-  return { checks, faults: [...tally.faults, ...exits, ...journal.outcries, ...watch.faults, ...faults] };
+  return { checks, faults: [...tally.faults, ...exits, ...journal.outcries, ...watch.faults, ...drivers.faults] };
+}
+
+/** Has everything used once, and counts what there is while nothing goes on. */
+async function warmUp({ server }: Scene, tally: Tally, pace: Pace, random: Random): Promise<Idle> {
+  // Ready is the server with its first device.
+  await assertAllAtWork(server);
+  await load(server, tally, random, () => pause(pace.warmUpS * 1000));
+  await useThreads(server);
+  await assertIdle(server);
+  return { descriptors: await countDescriptors(server), committedBytes: await committedBytes(server) };
+}
+
+/** Faults of processes and of clients, side by side. */
+async function storm(drivers: Drivers, { stormS, processFaultMs, visitorMs, long }: Pace, random: Random) {
+  const processFaults = PROCESS_FAULTS.filter((fault) => long || fault.long !== true);
+  await Promise.all([
+    drivers.drive(new Deck(processFaults, random.fork()), processFaultMs, stormS, PATIENCE),
+    drivers.drive(new Deck(VISITORS, random.fork()), visitorMs, stormS, 0),
+  ]);
+  await drivers.settle();
+}
+
+/** Whether everything has been given back, and how processes ended; stops the server. */
+async function aftermath(server: TestServer, drivers: Drivers, before: Idle) {
+  await drivers.blame('queues', assertIdle(server, RECOVERY_LIMIT_MS));
+  await drivers.blame('descriptors', assertNoMoreDescriptors(server, before.descriptors));
+  await drivers.blame('shared memory', assertGivenBack(server, before.committedBytes));
+  const exits = await unexpectedExits(server);
+  const deaths = await server.metric('batchport_process_restarts_total');
+  await drivers.blame('the stop', stopCleanly(server));
+  return { exits, deaths };
 }
 
 /** Sends the load as long as `action` takes, and waits for all of its answers. */
@@ -204,55 +222,6 @@ async function useThreads(server: TestServer): Promise<void> {
     const after = await server.pids('ingress');
     return after.every((pid, slot) => pid === pids[slot]) ? undefined : 'an ingress process was replaced';
   }, RECOVERY_LIMIT_MS);
-}
-
-/** Draws faults at random times. */
-class Drivers {
-  count = 0;
-  readonly #scene: Scene;
-  readonly #random: Random;
-  readonly #faults: string[];
-  readonly #log: (line: string) => void;
-  readonly #running = new Set<Promise<void>>();
-
-  constructor(scene: Scene, random: Random, faults: string[], log: (line: string) => void) {
-    this.#scene = scene;
-    this.#random = random;
-    this.#faults = faults;
-    this.#log = log;
-  }
-
-  /** @param patience chance that the next fault waits until the server is ready again: without that, a slow machine would never get there. */
-  async drive(deck: Deck<Fault>, meanMs: number, seconds: number, patience: number): Promise<void> {
-    const random = this.#random.fork();
-    const deadline = performance.now() + seconds * 1000;
-    while (performance.now() < deadline) {
-      while (this.#running.size >= FAULTS_MAX) await Promise.race(this.#running);
-      if (random.chance(patience)) await this.#scene.until(() => this.#scene.isReady(), PATIENCE_MS);
-      this.#run(deck.draw(), random.fork());
-      await pause(Math.min(2 * meanMs * random.float(), Math.max(0, deadline - performance.now())));
-    }
-  }
-
-  #run(fault: Fault, random: Random): void {
-    this.count++;
-    const running = fault.run(this.#scene, random).then(
-      () => {},
-      (error: Error) => {
-        // While the supervisor stands still, nobody can be asked for process ids.
-        if (this.#scene.paused > 0 && error.name === 'TimeoutError') return;
-        this.#faults.push(`${fault.name}: ${error.message}`);
-        this.#log(`${fault.name}: ${error.stack}`);
-      },
-    );
-    this.#running.add(running);
-    void running.then(() => this.#running.delete(running));
-  }
-
-  /** Waits until none is going on. */
-  async settle(): Promise<void> {
-    await Promise.all(this.#running);
-  }
 }
 
 async function committedBytes(server: TestServer): Promise<number> {
