@@ -13,7 +13,7 @@ import { Session, type SessionHandle, WeightsTooLarge } from '../runtime/session
 import type { KeyPoints } from '../scheduler/memory-fit.ts';
 import { ResidentPeak } from '../system/resident.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
-import { PROBE_ROWS, probeBatchability } from './batchability.ts';
+import { PROBE_ROWS, probeBatchability, staticObstacle } from './batchability.ts';
 import { type Canary, type CanaryFound, findCanary, isRunFailure, runCanary } from './canary.ts';
 import { measureRuns } from './measure.ts';
 import { isOutOfMemory } from './out-of-memory.ts';
@@ -95,8 +95,9 @@ export function unload(model: ModelKey): void {
 
 /** Trial runs: whether rows may be batched, unless that is known, which made-up inputs the model takes, and what runs of them take. */
 function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefined): Tried {
-  const { known, maxBatchSize, runTimeoutMs, order } = task;
+  const { maxBatchSize, runTimeoutMs, order } = task;
   const { signature } = session;
+  const known = fits(task.known, signature) ? task.known : undefined;
   const arena = session.arena();
   const weights = weightsOf(arena, task);
   const runner = new WatchedRunner(session.handle, new RunControl(task.control), runTimeoutMs);
@@ -110,7 +111,7 @@ function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefi
         maxBatchSize: batching.maxBatchSize,
         arenaMaxBytes: order.arenaMaxBytes,
         loadedPeakBytes: arena?.peakBytes ?? 0,
-        triedRows: triedRows(task, batching),
+        triedRows: triedRows({ ...task, known }, batching),
       });
     const keys = task.measured ?? (canary === undefined ? [] : measure(canary));
     if (canary !== undefined) giveBack(() => runCanary(runner, signature, canary, 1, true));
@@ -156,6 +157,11 @@ function giveBack(run: () => void): void {
 
 function isFixed({ inputs }: ModelSignature, batched: boolean): boolean {
   return inputs.every(({ datatype, shape }) => datatype !== 'BYTES' && !shape.includes(-1, batched ? 1 : 0));
+}
+
+/** What is known may be of another model that the same file once held: one that cannot have batches by its signature is tried anew. */
+function fits(known: Batching | undefined, signature: ModelSignature): known is Batching {
+  return known !== undefined && (known.maxBatchSize === 0 || staticObstacle(signature) === undefined);
 }
 
 function decideBatching(runner: WatchedRunner, session: Session, wanted: number | undefined): Batching {

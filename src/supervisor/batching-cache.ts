@@ -5,6 +5,7 @@
  */
 import { statSync } from 'node:fs';
 import type { Logger } from '../config/log.ts';
+import { BATCH_ROWS_MAX } from '../config/model-config-schema.ts';
 import type { Batching } from '../protocol/control.ts';
 import { CacheFolder } from './cache-folder.ts';
 
@@ -34,6 +35,8 @@ function identityOf(modelPath: string): string | undefined {
 
 function checkBatching(value: unknown): Batching | undefined {
   const { maxBatchSize, reason } = (value ?? {}) as Partial<Batching>;
-  if (!Number.isInteger(maxBatchSize) || typeof reason !== 'string') return undefined;
-  return { maxBatchSize: maxBatchSize!, reason };
+  if (typeof maxBatchSize !== 'number' || !Number.isInteger(maxBatchSize) || typeof reason !== 'string')
+    return undefined;
+  if (maxBatchSize < 0 || maxBatchSize > BATCH_ROWS_MAX) return undefined;
+  return { maxBatchSize, reason };
 }

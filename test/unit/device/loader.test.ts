@@ -68,6 +68,12 @@ test('what is known is not measured again', () => {
   assert.deepEqual(loaded(task('bulge', { measured, known: { maxBatchSize: 8, reason: '' } })).memory.keys, measured);
 });
 
+test('what is known of batching is not believed where the signature has no rows', () => {
+  const { batching } = loaded(task('no_batch', { known: { maxBatchSize: 64, reason: 'of another model' } }));
+  assert.equal(batching.maxBatchSize, 0);
+  assert.match(batching.reason, /first dimension is fixed/);
+});
+
 test('weights that pass the limit are a lack of memory, with what they take', () => {
   const order = { provider: 'cpu', deviceId: 0, intraOpThreads: 1, arenaMaxBytes: 10 * MIB } as const;
   const result = load(task('mlp_big', { order }));
