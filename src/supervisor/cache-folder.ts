@@ -2,7 +2,7 @@
  * A folder of the cache directory in which facts are kept that can be found out again: one small JSON file a fact, written under another name and renamed.
  *
  * A fact is known by a text that names all it depends on; the version of this program always counts. At most ENTRIES_MAX, the oldest go first. Of no importance to
- * serving: what goes wrong is logged, and the fact is as good as unknown.
+ * serving: what goes wrong is logged, once until it goes well again, and the fact is as good as unknown.
  */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -17,6 +17,8 @@ export class CacheFolder<Fact> {
   readonly #directory: string;
   readonly #log: Logger;
   readonly #check: (value: unknown) => Fact | undefined;
+  /** The last fact could not be kept, and that has been logged. */
+  #unusable = false;
 
   /** @param check gives the fact that a file's content stands for, undefined where it stands for none. */
   constructor(cacheDirectory: string, name: string, log: Logger, check: (value: unknown) => Fact | undefined) {
@@ -34,15 +36,20 @@ export class CacheFolder<Fact> {
   }
 
   put(identity: string, fact: Fact): void {
+    const file = this.#fileOf(identity);
+    const temporary = `${file}.${process.pid}`;
     try {
       makeDirectory(this.#directory, 0o700);
-      const file = this.#fileOf(identity);
-      const temporary = `${file}.${process.pid}`;
       writeFileSync(temporary, JSON.stringify(fact), { mode: 0o600 });
       renameSync(temporary, file);
       this.#prune();
+      this.#unusable = false;
     } catch (error) {
-      this.#log.warn({ err: error, directory: this.#directory }, 'the cache directory cannot be used');
+      removeQuietly(temporary);
+      if (this.#unusable) return;
+      this.#unusable = true;
+      const { message } = error as Error;
+      this.#log.warn({ directory: this.#directory, reason: message }, 'the cache directory cannot be used');
     }
   }
 
@@ -62,5 +69,14 @@ export class CacheFolder<Fact> {
       .map((path) => ({ path, mtimeMs: statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0 }))
       .sort((a, b) => a.mtimeMs - b.mtimeMs);
     for (const { path } of byAge.slice(0, names.length - ENTRIES_MAX)) rmSync(path, { force: true });
+  }
+}
+
+/** On a full disk the file is there, but empty. */
+function removeQuietly(file: string): void {
+  try {
+    rmSync(file, { force: true });
+  } catch {
+    // Where it could not be made it cannot be removed either.
   }
 }

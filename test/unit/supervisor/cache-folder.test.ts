@@ -34,6 +34,37 @@ test('what is no fact is not given out, and a folder that cannot be used harms n
   assert.equal(numbers(blocked).get('one'), undefined);
 });
 
+test('a directory that cannot be used is logged once, and again only after it could', (t) => {
+  const dir = temporaryDirectory(t, 'cache');
+  const said: string[] = [];
+  const listening = { warn: (_: object, text: string) => said.push(text) } as unknown as typeof log;
+  const cache = new CacheFolder<number>(dir, 'numbers', listening, () => undefined);
+  const blocked = path.join(dir, 'numbers');
+  const putTwice = () => {
+    for (const fact of [1, 2]) cache.put('one', fact);
+  };
+  fs.writeFileSync(blocked, '');
+  putTwice();
+  assert.equal(said.length, 1);
+  fs.rmSync(blocked);
+  putTwice();
+  assert.deepEqual([said.length, fs.readdirSync(blocked).length], [1, 1]);
+  fs.rmSync(blocked, { recursive: true });
+  fs.writeFileSync(blocked, '');
+  putTwice();
+  assert.equal(said.length, 2);
+});
+
+test('a fact that could not be kept leaves no file behind', (t) => {
+  const dir = temporaryDirectory(t, 'cache');
+  numbers(dir).put('one', 1);
+  const [name] = fs.readdirSync(path.join(dir, 'numbers'));
+  fs.rmSync(path.join(dir, 'numbers', name!));
+  fs.mkdirSync(path.join(dir, 'numbers', name!)); // what is written cannot be renamed to a directory
+  numbers(dir).put('one', 2);
+  assert.deepEqual(fs.readdirSync(path.join(dir, 'numbers')), [name]);
+});
+
 test('the folder does not grow without end: the oldest go first', (t) => {
   const dir = temporaryDirectory(t, 'cache');
   const cache = numbers(dir);
