@@ -92,6 +92,23 @@ export function failSurplus(tensor: JsonTensorLabel, index: number): never {
 }
 
 /**
+ * Explains why the value at `start` cannot be the array of the next dimension, with element `index` as its first.
+ *
+ * @throws BAD_TENSOR, or BAD_REQUEST when it is not even JSON.
+ */
+export function failArray(cursor: JsonCursor, tensor: JsonTensorLabel, index: number, start: number): never {
+  cursor.pos = start;
+  const kind = cursor.kind();
+  const at = cursor.pos;
+  if (kind === 'object' || cursor.peek() === CLOSE_BRACKET) failElement(cursor, tensor, index, start);
+  cursor.skipValue(1);
+  throw new BatchportError(
+    'BAD_TENSOR',
+    `input '${tensor.name}': ${cursor.excerpt(at)} stands where an array must begin, at element ${index}; nest the data exactly as the shape ${formatShape(tensor.shape)}, or send it flat`,
+  );
+}
+
+/**
  * Explains why the value at `start` cannot be element `index`.
  *
  * @throws BAD_TENSOR, or BAD_REQUEST when it is not even JSON.

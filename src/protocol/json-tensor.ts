@@ -10,7 +10,7 @@ import { BatchportError } from '../config/errors.ts';
 import { type Datatype, datatypeInfo } from '../tensor/datatype.ts';
 import { elementCount, formatShape } from '../tensor/shape.ts';
 import type { JsonCursor } from './json-cursor.ts';
-import { endElement, failElement, failSurplus, type JsonTensorLabel } from './json-elements.ts';
+import { endElement, failArray, failSurplus, type JsonTensorLabel } from './json-elements.ts';
 import { readFloatRun } from './json-floats.ts';
 import { type NarrowIntegers, readInteger64Run, readIntegerRun } from './json-integers.ts';
 import { type BytesSink, readBooleanRun, readStringRun, serialisedBytesMax } from './json-strings.ts';
@@ -169,7 +169,7 @@ function readLevel(
   }
   let index = from;
   for (let left = dim - 1; left >= 0; left--) {
-    if (cursor.peek() !== OPEN_BRACKET) failElement(cursor, tensor, index, cursor.pos);
+    if (cursor.peek() !== OPEN_BRACKET) failArray(cursor, tensor, index, cursor.pos);
     cursor.pos++;
     index = readLevel(cursor, tensor, readRun, level + 1, index);
     cursor.pos = endElement(cursor, tensor, cursor.pos, index, left);

@@ -52,6 +52,16 @@ test('ragged data is refused, whatever its number of elements', () => {
   for (const [data, shape] of cases) assertRefused(() => ints(data, shape), 'BAD_TENSOR', "input 'x'");
 });
 
+test('data nested less deeply than the shape is told so, and not that its number is wrong', () => {
+  for (const [data, shape] of [
+    ['[[1,2],[3]]', [1, 3, 1]],
+    ['[[1,2,3],4,5,6]', [2, 3]],
+  ] as const) {
+    assertRefused(() => ints(data, [...shape]), 'BAD_TENSOR', 'where an array must begin', 'send it flat');
+  }
+  assertRefused(() => ints('[[1,2],nul]', [2, 2]), 'BAD_REQUEST', 'not valid JSON');
+});
+
 test('the number of elements must be the shape’s, and the message has both', () => {
   assertRefused(() => ints('[1,2,3]', [4]), 'BAD_TENSOR', 'expected 4 elements', '[4]', 'got 3');
   assertRefused(() => ints('[1,2,3,4,5]', [4]), 'BAD_TENSOR', 'expected 4 elements', 'got more');
