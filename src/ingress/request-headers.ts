@@ -85,7 +85,8 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
 
 const NONE: string[] = [];
 const DEADLINE = /^\d{1,9}(\.\d{1,9})?$/;
-const DEADLINE_FAULT = 'Batchport-Deadline-Ms must be a number of milliseconds above 0, such as 50 or 0.5.';
+const DEADLINE_FAULT =
+  'Batchport-Deadline-Ms must be a number of milliseconds above 0 and below 1000000000, in decimal digits, such as 50 or 0.5.';
 
 function equals(name: string, lower: string): boolean {
   return name === lower || name.toLowerCase() === lower;
