@@ -7,7 +7,7 @@ import { isAlive, processEntry } from './process-table.ts';
 import { temporaryDirectory } from './repository.ts';
 import { launchServer, startServer } from './server.ts';
 
-/** Writes a stand-in for bin/serve: it starts `sleep`, prints the ready line and does as told on SIGTERM. */
+/** Writes a stand-in for bin/serve: it starts `sleep`, prints the ready line and does as told on SIGTERM, from the ready line on. */
 function program(t: TestContext, onTerminate: string, before = ''): string {
   const file = path.join(temporaryDirectory(t, 'program'), 'serve.mjs');
   fs.writeFileSync(
@@ -17,8 +17,8 @@ function program(t: TestContext, onTerminate: string, before = ''): string {
      const child = spawn('sleep', ['60'], { env: {}, stdio: 'ignore', detached: true });
      console.error(JSON.stringify({ level: 30, msg: 'started', child: child.pid }));
      console.error('plain text');
-     console.log('batchport ready http=http://127.0.0.1:1234 metrics=http://127.0.0.1:1235');
      process.once('SIGTERM', () => { ${onTerminate} });
+     console.log('batchport ready http=http://127.0.0.1:1234 metrics=http://127.0.0.1:1235');
      setInterval(() => {}, 1000);`,
   );
   return file;
