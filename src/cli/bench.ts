@@ -4,7 +4,6 @@
  * The request is made by the server's own metadata and is sent once before the first run: what is wrong with it shows there. From Ctrl-C on no run is begun,
  * and what has been measured is printed; a second Ctrl-C ends the command at once.
  */
-import type { ModelMetadata } from '../client/metadata.ts';
 import { EXIT, ExitError } from '../config/exit-codes.ts';
 import type { Target } from '../load/connection.ts';
 import { metBy } from '../load/fail-condition.ts';
@@ -21,7 +20,7 @@ import {
   resultText,
 } from './bench-report.ts';
 import { makeRequest } from './bench-request.ts';
-import { explained, refusingUrl, specsOf } from './client-call.ts';
+import { specsOf, withClient } from './client-call.ts';
 import { type Command, lastText, valueOption } from './command.ts';
 import { serverUrl } from './server-url.ts';
 import { printable, type Terminal } from './terminal.ts';
@@ -101,21 +100,15 @@ async function prepare(
   options: BenchOptions,
   terminal: Terminal,
 ): Promise<{ target: Target; facts: BenchFacts }> {
-  const { Client } = await import('../client/client.ts');
   const { timeoutMs } = options.limits;
   const headers = Object.fromEntries(options.request.headers);
-  const client = refusingUrl(() => new Client(url, { retry: false, timeoutMs, headers }));
-  let metadata: ModelMetadata;
-  let server = { name: '', version: '' };
-  try {
-    metadata = await client.modelMetadata(model, version === undefined ? {} : { version });
+  const asked = await withClient(url, { retry: false, timeoutMs, headers }, async (client) => {
+    const metadata = await client.modelMetadata(model, version === undefined ? {} : { version });
     // Only named in the results.
-    server = await client.serverMetadata().catch(() => server);
-  } catch (error) {
-    throw explained(error, url);
-  } finally {
-    await client.close();
-  }
+    const server = await client.serverMetadata().catch(() => ({ name: '', version: '' }));
+    return { metadata, server, baseUrl: client.url };
+  });
+  const { metadata, server, baseUrl } = asked;
   const {
     body,
     rows,
@@ -123,7 +116,7 @@ async function prepare(
     headers: all,
   } = makeRequest(specsOf(metadata.inputs), options.request, options.seed, terminal.cwd);
   const versionPath = version === undefined ? '' : `/versions/${encodeURIComponent(version)}`;
-  const target = makeTarget(client.url, `/v2/models/${encodeURIComponent(model)}${versionPath}/infer`, all, body);
+  const target = makeTarget(baseUrl, `/v2/models/${encodeURIComponent(model)}${versionPath}/infer`, all, body);
   const facts = { model, modelVersion: version, url, server, rows, bodyBytes: body.length, inputs, options };
   return { target: { ...target, host: await tryOnce(target, timeoutMs, url) }, facts };
 }

@@ -1,4 +1,5 @@
 /** What the commands that talk to a server with the client have in common: its errors as exit codes, its metadata as inputs. */
+import type { Client, ClientOptions } from '../client/client.ts';
 import { ConnectionError, InferenceError } from '../client/errors.ts';
 import { ExitError } from '../config/exit-codes.ts';
 import { isDatatype } from '../tensor/datatype.ts';
@@ -15,8 +16,30 @@ export function specsOf(inputs: readonly { name: string; datatype: string; shape
   });
 }
 
-/** Makes a client. @throws ExitError USAGE for a URL that it does not take */
-export function refusingUrl<T>(create: () => T): T {
+/**
+ * Calls `use` with a client, which is closed afterwards.
+ *
+ * The client is imported here so that commands without one start without an HTTP library.
+ *
+ * @throws ExitError USAGE for a URL that the client does not take, UNAVAILABLE or REFUSED for its errors.
+ */
+export async function withClient<T>(
+  url: string,
+  options: ClientOptions,
+  use: (client: Client) => Promise<T>,
+): Promise<T> {
+  const { Client } = await import('../client/client.ts');
+  const client = refusingUrl(() => new Client(url, options));
+  try {
+    return await use(client);
+  } catch (error) {
+    throw explained(error, url);
+  } finally {
+    await client.close();
+  }
+}
+
+function refusingUrl<T>(create: () => T): T {
   try {
     return create();
   } catch (error) {
@@ -26,7 +49,7 @@ export function refusingUrl<T>(create: () => T): T {
 }
 
 /** The client's errors with the exit code and the advice that fit them. */
-export function explained(error: unknown, url: string): unknown {
+function explained(error: unknown, url: string): unknown {
   if (error instanceof InferenceError) {
     const unavailable = error.status === 503 || error.status === 429;
     const message = `the server answered ${error.status} ${error.code}: ${printable(error.message)}`;

@@ -9,7 +9,7 @@ import { EXIT, ExitError } from '../config/exit-codes.ts';
 import { nearestName } from '../config/nearest.ts';
 import { writeNpy } from '../tensor/npy.ts';
 import { formatShape } from '../tensor/shape.ts';
-import { explained, refusingUrl, specsOf } from './client-call.ts';
+import { specsOf, withClient } from './client-call.ts';
 import { allTexts, type Command, lastText, valueOption } from './command.ts';
 import { jsonText, lengthOf } from './element-text.ts';
 import { wholeNumber } from './number-option.ts';
@@ -52,11 +52,8 @@ export const inferCommand: Command = {
     if (labels !== undefined && top === undefined) throw new ExitError('USAGE', '--labels needs --top K');
     const url = serverUrl(lastText(args.url), 'http', terminal);
 
-    // Imported here so that the other commands start without an HTTP client.
-    const { Client } = await import('../client/client.ts');
     // A person repeats the command; waiting for a server that may come would look like a hang.
-    const client = refusingUrl(() => new Client(url, { retry: false }));
-    try {
+    return withClient(url, { retry: false }, async (client) => {
       const limits = timeoutMs === undefined ? {} : { timeoutMs };
       const which = version === undefined ? {} : { version };
       const metadata = await client.modelMetadata(model, { ...which, ...limits });
@@ -79,11 +76,7 @@ export const inferCommand: Command = {
         terminal.out(shown.map((output) => formatOutput(output, options)).join('\n'));
       }
       return EXIT.OK.code;
-    } catch (error) {
-      throw explained(error, url);
-    } finally {
-      await client.close();
-    }
+    });
   },
 };
 

@@ -11,7 +11,7 @@ import { MeasurementFault, measureCosts } from '../tune/measure.ts';
 import { type RunCounters, readRunCounters } from '../tune/run-counters.ts';
 import { type BenchOptions, type Load, readBenchOptions } from './bench-options.ts';
 import { makeRequest } from './bench-request.ts';
-import { explained, refusingUrl, specsOf } from './client-call.ts';
+import { specsOf, withClient } from './client-call.ts';
 import { type Command, lastText, valueOption } from './command.ts';
 import { decimal } from './number-option.ts';
 import { serverUrl } from './server-url.ts';
@@ -126,16 +126,9 @@ function addresses(url: string | undefined, metricsUrl: string | undefined, term
   return { url: serverUrl(url, 'http', terminal), metricsUrl: serverUrl(metricsUrl, 'metrics', terminal) };
 }
 
-async function askMetadata(url: string, model: string, version: string | undefined): Promise<ModelMetadata> {
-  const { Client } = await import('../client/client.ts');
-  const client = refusingUrl(() => new Client(url, { retry: false }));
-  try {
-    return await client.modelMetadata(model, version === undefined ? {} : { version });
-  } catch (error) {
-    throw explained(error, url);
-  } finally {
-    await client.close();
-  }
+function askMetadata(url: string, model: string, version: string | undefined): Promise<ModelMetadata> {
+  const which = version === undefined ? {} : { version };
+  return withClient(url, { retry: false }, (client) => client.modelMetadata(model, which));
 }
 
 /** Versions are whole numbers; the server answers with the highest where none is named. */

@@ -75,7 +75,7 @@ export class BatchRunner {
         continue;
       }
       const to = this.#partEnd(batch, from);
-      this.#runClaims(batch, from, to);
+      this.#runWanted(batch, from, to);
       from = to;
     }
   }
@@ -187,9 +187,13 @@ export class BatchRunner {
     return costUs(curve, before) + costUs(curve, after) < costUs(curve, whole);
   }
 
-  /** Runs the claims [from, to) as one, or in halves if that fails. */
+  /** Runs the claims [from, to), unless nobody wants any of them any more. */
   #runClaims(batch: Batch, from: number, to: number): void {
-    if (this.#leaveOutDeserted(batch, from, to)) return;
+    if (!this.#leaveOutDeserted(batch, from, to)) this.#runWanted(batch, from, to);
+  }
+
+  /** Runs the claims [from, to), some of which are wanted, as one, or in halves if that fails. */
+  #runWanted(batch: Batch, from: number, to: number): void {
     try {
       const table = to - from === 1 ? this.#runOne(batch, from) : this.#runSeveral(batch, from, to);
       for (let claim = from; claim < to; claim++) {

@@ -7,9 +7,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Logger } from '../config/log.ts';
 import type { GrpcOptions, GrpcServer } from './grpc/grpc-server.ts';
-
-/** listen() is called again in each process that accepts, and sets this anew. (As an option beside `fd` node passes it over.) */
-const LISTEN_BACKLOG = 1024;
+import { listenOn } from './listen-on.ts';
 
 export class GrpcPort {
   readonly #options: GrpcOptions;
@@ -28,14 +26,9 @@ export class GrpcPort {
     this.#server = createServer({ noDelay: true }, (socket) => this.#accept(socket));
   }
 
+  /** Accepts connections on a listening socket inherited from the supervisor. */
   listen(fd: number): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen({ fd }, LISTEN_BACKLOG, () => {
-        this.#server.removeListener('error', reject);
-        resolve();
-      });
-    });
+    return listenOn(this.#server, fd);
   }
 
   #accept(socket: Socket): void {

@@ -22,15 +22,14 @@ import { headRefusal, sooner } from './deadline.ts';
 import type { Documents } from './documents.ts';
 import { Expander, parseEncoding } from './expand.ts';
 import { rawAnswer, sendError, sendJson, sendResult } from './http-reply.ts';
-import { asBatchportError, Inference, QUEUE_FULL_MESSAGE, type Reply } from './inference.ts';
+import { asBatchportError, Inference, queueFull, type Reply, shuttingDown } from './inference.ts';
+import { listenOn } from './listen-on.ts';
 import { ModelTable } from './model-table.ts';
 import { answerEncoding, type RequestHeaders, readHeaders } from './request-headers.ts';
 import { type Route, Router } from './router.ts';
 import { OUTCOME_INDEX, type Serving } from './served-model.ts';
 
 const HEAD_MAX_BYTES = 16 * 1024;
-/** listen() is called again in each process that accepts, and sets this anew. (As an option beside `fd` node passes it over.) */
-const LISTEN_BACKLOG = 1024;
 /** How often node looks for connections that are late with their heads. */
 const TIMEOUT_CHECK_MS = 1000;
 
@@ -81,13 +80,7 @@ export class HttpServer {
 
   /** Accepts connections on a listening socket inherited from the supervisor. */
   listen(fd: number): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen({ fd }, LISTEN_BACKLOG, () => {
-        this.#server.removeListener('error', reject);
-        resolve();
-      });
-    });
+    return listenOn(this.#server, fd);
   }
 
   /**
@@ -167,8 +160,8 @@ export class HttpServer {
     const exchange = new InferExchange(this, request, response, connection, serving, headers, startedUs, timeoutUs);
     try {
       // Refused from the headers, before a byte of the body has been looked at.
-      if (this.#draining) throw new BatchportError('DRAINING', 'The server is shutting down.');
-      if (serving.producer.full) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
+      if (this.#draining) throw shuttingDown();
+      if (serving.producer.full) throw queueFull();
       exchange.readBody(this.#budget);
     } catch (error) {
       dropBody(request, response, connection, headers);

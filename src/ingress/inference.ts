@@ -160,12 +160,12 @@ export class Inference {
     const deadline = this.#deadline;
     deadline?.foresee(timeoutUs, layout, rows, bodyBytes);
     if (answerRowBytes * rows >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(answerRowBytes * rows);
-    if (!serving.producer.admit(rows)) throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
+    if (!serving.producer.admit(rows)) throw queueFull();
     deadline?.arm(() => this.expire());
     this.#placedUs = nowUs();
     serving.counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
     const claim = serving.producer.place(this, layout, rows, request.inputs, deadline?.atUs ?? 0);
-    if (claim === 'full') throw new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE);
+    if (claim === 'full') throw queueFull();
     if (claim !== undefined) this.#claim = claim;
   }
 
@@ -286,7 +286,16 @@ function copyOf({ shape, data }: OutputTensor): OutputTensor {
   return { shape, data: new Uint8Array(data) };
 }
 
-export const QUEUE_FULL_MESSAGE = "The model's queue is full. Retry later, or raise queue.max_rows of the model.";
+export function queueFull(): BatchportError {
+  return new BatchportError(
+    'QUEUE_FULL',
+    "The model's queue is full. Retry later, or raise queue.max_rows of the model.",
+  );
+}
+
+export function shuttingDown(): BatchportError {
+  return new BatchportError('DRAINING', 'The server is shutting down.');
+}
 
 export function asBatchportError(error: unknown): BatchportError {
   if (error instanceof BatchportError) return error;

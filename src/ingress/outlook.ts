@@ -7,11 +7,12 @@
  */
 import { Backlog, type RunCost } from '../queue/backlog.ts';
 import { type CostEntry, costVersion, readCosts } from '../queue/cost-table.ts';
+import { COST_POINTS } from '../queue/geometry.ts';
 import type { SlabLayout } from '../queue/layout.ts';
 import type { Segment } from '../queue/segment.ts';
 import { type Decision, Expected, place, RUN_RATIO, SafetyMargin, startsInUs } from '../scheduler/admission.ts';
 import { batchRows } from '../scheduler/batch-choice.ts';
-import { COST_POINTS, costUs } from '../scheduler/cost-curve.ts';
+import { costUs } from '../scheduler/cost-curve.ts';
 
 /** How long rows let in by their head are counted without their body, at least. */
 const EXPECTED_SPAN_US = 10_000;
@@ -65,6 +66,7 @@ export class Outlook implements RunCost {
   /** Rows that a new batch of this layout should hold at most. */
   batchRows(layout: SlabLayout): number {
     const { maxBatchRows } = this.#segment.geometry;
+    this.#refresh();
     const cost = this.#costOf(layout.hash, layout.rowBytes);
     if (cost === undefined) return maxBatchRows;
     // What larger batches cost is not known for ever: now and then one is formed.
@@ -81,15 +83,16 @@ export class Outlook implements RunCost {
    */
   mayJoin(slab: number, rows: number, deadlineUs: number, nowUs: number): boolean {
     const leftUs = Math.min(left(deadlineUs, nowUs), left(this.#backlog.deadlineUs(slab), nowUs));
-    if (leftUs === Number.POSITIVE_INFINITY) return true;
-    this.#backlog.look(nowUs, 0, 0);
     // Late already: it makes no difference any more.
-    if (leftUs <= 0) return true;
+    if (leftUs === Number.POSITIVE_INFINITY || leftUs <= 0) return true;
+    this.#refresh();
+    this.#backlog.look(nowUs, 0, 0);
     return this.#sharedFinishUs(slab, rows, 0) + this.#margin.us(leftUs) <= leftUs;
   }
 
   /** Where a request would go, or that it would be too late; and when it would have run, µs from now. */
   decide(layout: SlabLayout, rows: number, leftUs: number, marginUs: number, nowUs: number): Foresight {
+    this.#refresh();
     const cost = this.#costOf(layout.hash, layout.rowBytes);
     return cost === undefined ? AT_ONCE : this.#decide(cost, layout.hash, rows, 0, leftUs, marginUs, nowUs);
   }
@@ -154,6 +157,7 @@ export class Outlook implements RunCost {
 
   /** A body turned out to hold these rows. */
   noteBody(layout: SlabLayout, rows: number, bodyBytes: number): void {
+    this.#refresh();
     this.#usual = this.#costOf(layout.hash, layout.rowBytes);
     const rowBytes = bodyBytes / rows;
     this.#rowBodyBytes =
@@ -172,6 +176,7 @@ export class Outlook implements RunCost {
 
   /** Time until what waits now has run, µs. */
   drainUs(nowUs: number): number {
+    this.#refresh();
     this.#backlog.look(nowUs, 0, 0);
     return startsInUs(this.#load(), this.#backlog.waitingUs);
   }
@@ -184,7 +189,6 @@ export class Outlook implements RunCost {
 
   /** The cost of a key; where it has not run yet, that of another one in proportion to its bytes. */
   #costOf(hash: number, rowBytes: number): KeyCost | undefined {
-    this.#refresh();
     const known = this.#costs.get(hash);
     if (known !== undefined) return known;
     let nearest: KeyCost | undefined;
@@ -210,6 +214,7 @@ export class Outlook implements RunCost {
     return { hash, rowBytes, us, batchRows: most, fullRunUs: costUs(us, most) };
   }
 
+  /** Reads the cost tables, if they have changed. To be called once for each question, before the first look at a cost. */
   #refresh(): void {
     const { instanceSlots } = this.#segment.geometry;
     let version = 0;

@@ -5,16 +5,14 @@
  * a curve. Doubles are written whole, so a reader may meet an entry half old and half new, which is still two good guesses, and never a torn number. The version
  * grows after each change, so that readers need not read again what they know.
  */
-import { COST_ENTRY_WORDS, COST_KEYS, costTableOffset } from './geometry.ts';
+import { COST_ENTRY_WORDS, COST_HEAD_WORDS, COST_KEYS, COST_POINTS, costTableOffset } from './geometry.ts';
 import type { Segment } from './segment.ts';
-
-/** µs at 1, 2, 4 … 4096 rows. */
-export const COST_TABLE_POINTS = 13;
 
 export interface CostEntry {
   /** Of the shape key, as SlabLayout.hash. */
   readonly hash: number;
   readonly rowBytes: number;
+  /** µs at 1, 2, 4 … rows, COST_POINTS of them. */
   readonly us: Float64Array;
   /** Bit n: a run of 2^n rows or a little more has been seen. */
   readonly seen: number;
@@ -30,7 +28,7 @@ const SEEN = 2;
 const RUNS = 3;
 const ERROR = 4;
 const SURE = 5;
-const US = 6;
+const US = COST_HEAD_WORDS;
 
 function tableAt(segment: Segment, slot: number): number {
   return costTableOffset(segment.geometry, slot) / 8;
@@ -62,7 +60,7 @@ export function readCosts(segment: Segment, slot: number): CostEntry[] {
   const entries: CostEntry[] = [];
   for (let index = 0; index < COST_KEYS; index++) {
     const at = tableAt(segment, slot) + 1 + index * COST_ENTRY_WORDS;
-    const us = f64.slice(at + US, at + US + COST_TABLE_POINTS);
+    const us = f64.slice(at + US, at + US + COST_POINTS);
     if (f64[at + HASH] === 0 || !us.every((value) => value > 0 && value < Number.POSITIVE_INFINITY)) continue;
     entries.push({
       hash: f64[at + HASH]!,

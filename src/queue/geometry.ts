@@ -126,7 +126,11 @@ export const SLAB_DEADLINE_AT = 12;
  * Cost tables: what runs cost on each instance, by shape key (cost-table.ts). Doubles of a table: its version, then COST_KEYS entries.
  */
 export const COST_KEYS = 8;
-export const COST_ENTRY_WORDS = 19;
+/** Rows at which a curve is kept: 1, 2, 4 … 4096. */
+export const COST_POINTS = 13;
+/** Doubles of an entry in front of its curve. */
+export const COST_HEAD_WORDS = 6;
+export const COST_ENTRY_WORDS = COST_HEAD_WORDS + COST_POINTS;
 const COST_TABLE_BYTES = align((1 + COST_KEYS * COST_ENTRY_WORDS) * 8);
 
 /**

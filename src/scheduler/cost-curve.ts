@@ -13,8 +13,7 @@
  * Pure: the clock is passed in. Bounds: POINTS × RING runs are kept.
  */
 
-/** Rows at which the curve is kept: 1, 2, 4 … 4096. */
-export const COST_POINTS = 13;
+import { COST_POINTS } from '../queue/geometry.ts';
 
 const RING = 32;
 /** Far fewer than RING, so that a sudden change is laid to the machine and not to the model. */

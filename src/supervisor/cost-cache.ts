@@ -4,8 +4,8 @@
  */
 import { statSync } from 'node:fs';
 import type { Logger } from '../config/log.ts';
-import { COST_TABLE_POINTS, type CostEntry, costVersion, readCosts, writeCost } from '../queue/cost-table.ts';
-import { COST_KEYS } from '../queue/geometry.ts';
+import { type CostEntry, costVersion, readCosts, writeCost } from '../queue/cost-table.ts';
+import { COST_KEYS, COST_POINTS } from '../queue/geometry.ts';
 import type { Segment } from '../queue/segment.ts';
 import { CacheFolder } from './cache-folder.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
@@ -66,7 +66,7 @@ function checkCosts(fact: unknown): CostEntry[] | undefined {
     const numbers = [hash, rowBytes, seen, sure, runs, errorRatio];
     // A Float64Array is an object of numbered keys in JSON.
     const us = Object.values(table ?? {});
-    if (!numbers.every(Number.isFinite) || us.length !== COST_TABLE_POINTS) continue;
+    if (!numbers.every(Number.isFinite) || us.length !== COST_POINTS) continue;
     if (!us.every((value) => Number.isFinite(value) && value > 0)) continue;
     const [ownHash, bytes, seenBits, sureBits, count, error] = numbers as [
       number,

@@ -7,9 +7,9 @@
  *
  * Bound: one entry per (version, device). An entry of a device that died is settled as `died` and queued anew when the device is back.
  */
-import { statSync } from 'node:fs';
 import type { Logger } from '../config/log.ts';
 import type { Batching } from '../protocol/control.ts';
+import { fileStamp } from '../repository/file-stamp.ts';
 import { type BackoffState, initialBackoff, nextDelay } from '../scheduler/backoff.ts';
 import type { BatchingCache } from './batching-cache.ts';
 import type { CostCache } from './cost-cache.ts';
@@ -263,15 +263,5 @@ export class Loads {
     if (deaths < LOAD_DEATHS_MAX) return;
     const how = device.process.lastExit?.how ?? 'unknown';
     this.#failed(load, `the device process died ${deaths} times in a row while loading it, at last: ${how}`, 'deadly');
-  }
-}
-
-/** Another text when the file has been replaced. */
-function fileStamp(path: string): string {
-  try {
-    const { ino, size, mtimeMs } = statSync(path);
-    return `${ino} ${size} ${mtimeMs}`;
-  } catch {
-    return 'none';
   }
 }

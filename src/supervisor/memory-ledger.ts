@@ -4,11 +4,11 @@
  *
  * Owner: the supervisor. One entry a version and device. A share is given with a load and is free again when the load fails or the device's process has ended.
  */
-import { statSync } from 'node:fs';
 import type { Logger } from '../config/log.ts';
 import { roundSizeBytes } from '../config/size.ts';
 import type { DeviceMemorySnapshot } from '../metrics/snapshot.ts';
 import type { FromDevice, LoadOrder, MemoryReport } from '../protocol/control.ts';
+import { fileStamp } from '../repository/file-stamp.ts';
 import { findWeights, fingerprint } from '../repository/model-weights.ts';
 import type { Device } from '../runtime/device-name.ts';
 import { gpuSelector } from '../runtime/gpu-selector.ts';
@@ -394,14 +394,4 @@ function batchRows({ batching, config }: ServedVersion): number {
 
 function reserveOf(totalBytes: number, { part, minBytes, maxBytes }: typeof HOST_RESERVE): number {
   return Math.max(minBytes, Math.min(maxBytes, totalBytes * part));
-}
-
-/** Another text when the file has been replaced. */
-function fileStamp(path: string): string {
-  try {
-    const { ino, size, mtimeMs } = statSync(path);
-    return `${ino} ${size} ${mtimeMs}`;
-  } catch {
-    return 'none';
-  }
 }

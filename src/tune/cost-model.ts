@@ -3,7 +3,7 @@
  *
  * Pure but for the random numbers, which are passed in.
  */
-import { COST_POINTS } from '../scheduler/cost-curve.ts';
+import { COST_POINTS } from '../queue/geometry.ts';
 
 export interface CostModel {
   /** Mean time of a run of 2^n rows, µs, as `costUs` reads it; beyond what was measured it goes on in a straight line. */

@@ -2,12 +2,12 @@
  * What the calls of a gRPC server have in common: where requests go, what is held for answers, and which calls there are, for a drain and for clients that do not take
  * their answers.
  */
-import { BatchportError } from '../../config/errors.ts';
+import type { BatchportError } from '../../config/errors.ts';
 import { readInferMessage } from '../../protocol/grpc/infer-message.ts';
 import { nowUs } from '../../system/clock.ts';
 import type { BodyBudget } from '../body.ts';
 import { sooner } from '../deadline.ts';
-import { Inference, QUEUE_FULL_MESSAGE, type Reply } from '../inference.ts';
+import { Inference, queueFull, type Reply, shuttingDown } from '../inference.ts';
 import { ModelTable } from '../model-table.ts';
 import type { ServerCall } from './types.ts';
 
@@ -84,7 +84,7 @@ export class Calls {
     const timeoutUs = sooner(serving.sloUs, timeoutUsOf(call, startedUs));
     const inference = new Inference(serving, reply, startedUs, timeoutUs);
     reply.begun(inference);
-    if (serving.producer.full) inference.fail(new BatchportError('QUEUE_FULL', QUEUE_FULL_MESSAGE));
+    if (serving.producer.full) inference.fail(queueFull());
     else inference.submitMessage(message);
   }
 
@@ -92,10 +92,6 @@ export class Calls {
   noteFailure(error: BatchportError, inference: Inference | undefined): void {
     this.#noteFailure(error, inference?.model ?? '', inference?.id);
   }
-}
-
-export function shuttingDown(): BatchportError {
-  return new BatchportError('DRAINING', 'The server is shutting down.');
 }
 
 /** Time from `startedUs` to the deadline of a call; 0 for none. */

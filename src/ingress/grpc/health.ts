@@ -8,8 +8,7 @@ import { BatchportError } from '../../config/errors.ts';
 import { readMessage, writeMessage } from '../../protocol/grpc/message.ts';
 import { HEALTH_REQUEST, HEALTH_RESPONSE } from '../../protocol/grpc/messages.ts';
 import type { Documents } from '../documents.ts';
-import { asBatchportError } from '../inference.ts';
-import { shuttingDown } from './calls.ts';
+import { asBatchportError, shuttingDown } from '../inference.ts';
 import { addUnary, asIs, INFERENCE_SERVICE } from './services.ts';
 import { statusOf } from './status.ts';
 
