@@ -3,24 +3,21 @@
  */
 import { type ClientHttp2Session, connect } from 'node:http2';
 import { answerParent } from './child.ts';
-import type { LoadJob, LoadReport } from './load-worker.ts';
-import { LatencyHistogram } from './statistics.ts';
+import { LoadCount, type LoadReport } from './load-count.ts';
+import type { LoadJob } from './load-worker.ts';
 
 /** Liveness: how long a server may keep an answer back. */
 const ANSWER_LIMIT_MS = 30_000;
 
 class Run {
-  readonly #latencies = new LatencyHistogram();
+  readonly #count: LoadCount;
   readonly #headers: Record<string, string>;
   readonly #frame: Uint8Array;
-  readonly #started = performance.now();
-  #end: number;
-  #requests = 0;
 
   constructor(path: string, frame: Uint8Array, seconds: number) {
     this.#headers = { ':method': 'POST', ':path': path, 'content-type': 'application/grpc', te: 'trailers' };
     this.#frame = frame;
-    this.#end = this.#started + seconds * 1000;
+    this.#count = new LoadCount(seconds);
   }
 
   /** Calls until the time is over. */
@@ -52,24 +49,14 @@ class Run {
     stream.resume();
     stream.once('end', () => {
       if (status !== '0') return failed(new Error(`the server answered with the status ${String(status)}`));
-      const now = performance.now();
-      if (now >= this.#end && this.#requests > 0) return done();
-      // A run without any answer yet goes on until the first one.
-      this.#end = Math.max(this.#end, now);
-      this.#requests++;
-      this.#latencies.add((now - sentAt) * 1000);
+      if (!this.#count.answered(sentAt)) return done();
       this.#next(session, done, failed);
     });
     stream.end(this.#frame);
   }
 
   report(): LoadReport {
-    return {
-      requests: this.#requests,
-      seconds: (this.#end - this.#started) / 1000,
-      medianUs: this.#latencies.percentile(0.5),
-      p99Us: this.#latencies.percentile(0.99),
-    };
+    return this.#count.report();
   }
 }
 

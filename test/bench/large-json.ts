@@ -1,7 +1,8 @@
 /** What small binary requests of a tiny model feel of another client that sends large JSON bodies back to back. */
 import { type Benchmark, interleave, pairwise } from './benchmark.ts';
 import { BenchChild } from './child.ts';
-import type { LoadJob, LoadReport } from './load-worker.ts';
+import type { LoadReport } from './load-count.ts';
+import type { LoadJob } from './load-worker.ts';
 import { oneRow, type Request, serve } from './served.ts';
 
 const MIB = 2 ** 20;

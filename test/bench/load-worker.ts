@@ -4,7 +4,7 @@
 import net from 'node:net';
 import { addressOf, requestBytes } from '../support/raw.ts';
 import { answerParent } from './child.ts';
-import { LatencyHistogram } from './statistics.ts';
+import { LoadCount, type LoadReport } from './load-count.ts';
 
 export interface LoadJob {
   /** With the path. */
@@ -15,28 +15,18 @@ export interface LoadJob {
   readonly seconds: number;
 }
 
-export interface LoadReport {
-  readonly requests: number;
-  readonly seconds: number;
-  readonly medianUs: number;
-  readonly p99Us: number;
-}
-
 const HEAD_END = Buffer.from('\r\n\r\n');
 /** Liveness: how long a server may keep an answer back. */
 const ANSWER_LIMIT_MS = 30_000;
 
-/** One run: its connections, its clock and its counts. */
+/** One run: its connections and its counts. */
 class Run {
-  readonly #latencies = new LatencyHistogram();
+  readonly #count: LoadCount;
   readonly #request: Buffer;
-  readonly #started = performance.now();
-  #end: number;
-  #requests = 0;
 
   constructor(request: Buffer, seconds: number) {
     this.#request = request;
-    this.#end = this.#started + seconds * 1000;
+    this.#count = new LoadCount(seconds);
   }
 
   /** Sends until the time is over. */
@@ -62,12 +52,7 @@ class Run {
           const fault = statusFault(received);
           if (fault !== undefined) return void socket.destroy(new Error(fault));
           received = Buffer.alloc(0);
-          const now = performance.now();
-          if (now >= this.#end && this.#requests > 0) return resolve();
-          // A run without any answer yet goes on until the first one.
-          this.#end = Math.max(this.#end, now);
-          this.#requests++;
-          this.#latencies.add((now - sentAt) * 1000);
+          if (!this.#count.answered(sentAt)) return resolve();
           send();
         });
       });
@@ -78,12 +63,7 @@ class Run {
   }
 
   report(): LoadReport {
-    return {
-      requests: this.#requests,
-      seconds: (this.#end - this.#started) / 1000,
-      medianUs: this.#latencies.percentile(0.5),
-      p99Us: this.#latencies.percentile(0.99),
-    };
+    return this.#count.report();
   }
 }
 

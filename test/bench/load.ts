@@ -11,7 +11,8 @@ import { promisify } from 'node:util';
 import { type CleanUp, temporaryDirectory } from '../support/repository.ts';
 import { PROJECT_DIR } from '../support/server.ts';
 import { BenchChild } from './child.ts';
-import type { LoadJob, LoadReport } from './load-worker.ts';
+import type { LoadReport } from './load-count.ts';
+import type { LoadJob } from './load-worker.ts';
 import { cpuUs, endedChildrenCpuUs } from './process-cost.ts';
 
 export interface LoadResult extends LoadReport {

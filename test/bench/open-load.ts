@@ -6,8 +6,8 @@
  * the number of its steps: neighbours in a batch differ. Bound: one connection per request under way.
  */
 import assert from 'node:assert/strict';
+import { arrivalsOf } from '../../src/load/arrivals.ts';
 import { type Answer, inferBytes, json, jsonBody } from '../support/exchange.ts';
-import { Random } from '../support/random.ts';
 import { RawConnection } from '../support/raw.ts';
 
 /** About 10 ms of work. */
@@ -69,12 +69,11 @@ export class OpenLoad {
    * @returns when the last one has been sent: what becomes of each. They reject with an AssertionError for a wrong answer.
    */
   async send({ perS, seconds, retry }: OpenLoadOptions): Promise<readonly Promise<Outcome>[]> {
-    const random = new Random(1);
+    const arrivals = arrivalsOf({ kind: 'poisson', ratePerS: perS, seed: 1 });
     const outcomes: Promise<Outcome>[] = [];
     const startMs = performance.now();
-    for (let dueMs = startMs; ; ) {
-      dueMs -= (Math.log(1 - random.float()) * 1000) / perS;
-      if (dueMs - startMs >= seconds * 1000) break;
+    for (let atMs = arrivals.next(); atMs < seconds * 1000; atMs = arrivals.next()) {
+      const dueMs = startMs + atMs;
       const leftMs = dueMs - performance.now();
       if (leftMs > 0) await new Promise((resolve) => setTimeout(resolve, leftMs));
       outcomes.push(this.#request(dueMs, retry));

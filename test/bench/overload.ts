@@ -8,6 +8,7 @@ import { execFile } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { COST_POINTS } from '../../src/queue/geometry.ts';
 import { costUs } from '../../src/scheduler/cost-curve.ts';
 import { Random } from '../support/random.ts';
 import { makeRepository } from '../support/repository.ts';
@@ -104,7 +105,7 @@ async function runCosts(server: TestServer, model: string): Promise<Float64Array
   const { models } = (await server.status()) as unknown as { models: { name: string; devices: Device[] }[] };
   const costs = models.find(({ name }) => name === model)!.devices[0]!.run_costs;
   const known = Object.entries(costs.reduce((a, b) => (b.runs > a.runs ? b : a)).us_by_rows);
-  const us = Float64Array.from({ length: 13 }, (_, n) =>
+  const us = Float64Array.from({ length: COST_POINTS }, (_, n) =>
     Number(known.find(([rows]) => rows === String(2 ** n))?.[1] ?? 0),
   );
   for (let n = 1; n < us.length; n++) if (us[n] === 0) us[n] = 2 * us[n - 1]!;

@@ -11,6 +11,7 @@
  */
 import fs from 'node:fs';
 import { parseArgs } from 'node:util';
+import { runCommand } from '../support/command.ts';
 import { type Benchmark, CleanUps, type Measurement, type Size } from './benchmark.ts';
 import { COMPUTE_BOUND } from './compute-bound.ts';
 import { FAULTS } from './faults.ts';
@@ -125,19 +126,4 @@ async function runAll({ benchmarks, size: wanted, load: kind, json }: Options): 
   }
 }
 
-let options: Options | undefined;
-try {
-  options = readOptions();
-  if (options === undefined) console.log(HELP);
-} catch (error) {
-  console.error((error as Error).message);
-  process.exitCode = 2;
-}
-if (options !== undefined) {
-  try {
-    await runAll(options);
-  } catch (error) {
-    console.error(error);
-    process.exitCode = 1;
-  }
-}
+await runCommand(readOptions, HELP, runAll);

@@ -10,6 +10,7 @@ import os from 'node:os';
 import { parseArgs } from 'node:util';
 import { CleanUps } from '../bench/benchmark.ts';
 import { thisMachine } from '../bench/machine.ts';
+import { runCommand } from '../support/command.ts';
 import { table } from './judgement.ts';
 import { soak } from './soak.ts';
 
@@ -82,19 +83,4 @@ async function main({ minutes, seed, logFile }: Options): Promise<void> {
   }
 }
 
-let options: Options | undefined;
-try {
-  options = readOptions();
-  if (options === undefined) console.log(HELP);
-} catch (error) {
-  console.error((error as Error).message);
-  process.exitCode = 2;
-}
-if (options !== undefined) {
-  try {
-    await main(options);
-  } catch (error) {
-    console.error(error);
-    process.exitCode = 1;
-  }
-}
+await runCommand(readOptions, HELP, main);

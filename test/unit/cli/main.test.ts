@@ -21,20 +21,22 @@ function spawn(...args: string[]) {
   return { status, stdout, stderr };
 }
 
+const COMMANDS = [
+  'run',
+  'infer',
+  'bench',
+  'tune',
+  'inspect',
+  'status',
+  'check-config',
+  'install-service',
+  'completion',
+];
+
 test('--help shows every command, every setting with its default, examples and the exit codes', () => {
   const { status, stdout } = spawn('--help');
   assert.equal(status, 0);
-  for (const name of [
-    'run',
-    'infer',
-    'bench',
-    'tune',
-    'inspect',
-    'status',
-    'check-config',
-    'install-service',
-    'completion',
-  ]) {
+  for (const name of COMMANDS) {
     assert.match(stdout, new RegExp(`bin/serve ${name}`));
   }
   for (const name of SETTING_NAMES) {
@@ -46,17 +48,7 @@ test('--help shows every command, every setting with its default, examples and t
 });
 
 test('each command has a help with examples', () => {
-  for (const name of [
-    'run',
-    'infer',
-    'bench',
-    'tune',
-    'inspect',
-    'status',
-    'check-config',
-    'install-service',
-    'completion',
-  ]) {
+  for (const name of COMMANDS) {
     const { status, stdout } = spawn(name, '--help');
     assert.equal(status, 0, name);
     assert.match(stdout, new RegExp(`^bin/serve ${name}[\\s\\S]*Examples:\\n {2}bin/serve [\\s\\S]*Exit codes:`), name);

@@ -1,8 +1,9 @@
 /** How large batches should become. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { COST_POINTS } from '../../../src/queue/geometry.ts';
 import { batchRows } from '../../../src/scheduler/batch-choice.ts';
-import { COST_POINTS, costUs } from '../../../src/scheduler/cost-curve.ts';
+import { costUs } from '../../../src/scheduler/cost-curve.ts';
 import { seedFromEnv } from '../../support/random.ts';
 
 const random = seedFromEnv();

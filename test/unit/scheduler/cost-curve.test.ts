@@ -1,7 +1,8 @@
 /** What is learnt about the time of a run: from noisy runs of known cost the curve is found again. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { COST_POINTS, CostCurve, costLine, costUs } from '../../../src/scheduler/cost-curve.ts';
+import { COST_POINTS } from '../../../src/queue/geometry.ts';
+import { CostCurve, costLine, costUs } from '../../../src/scheduler/cost-curve.ts';
 import { type Random, seedFromEnv } from '../../support/random.ts';
 
 const random = seedFromEnv();
