@@ -26,10 +26,15 @@ export class BriefLook {
    */
   worthwhile(requests: number): boolean {
     if (requests < LOOK_FROM_REQUESTS) return false;
-    if (this.#found >= PAYS_FROM) return true;
+    if (this.pays) return true;
     if (++this.#skipped < PROBE_EVERY) return false;
     this.#skipped = 0;
     return true;
+  }
+
+  /** Whether looks have found their results lately. */
+  get pays(): boolean {
+    return this.#found >= PAYS_FROM;
   }
 
   note(found: boolean): void {

@@ -25,6 +25,7 @@ import { rawAnswer, sendError, sendJson, sendResult } from './http-reply.ts';
 import { asBatchportError, Inference, queueFull, type Reply, shuttingDown } from './inference.ts';
 import { listenOn } from './listen-on.ts';
 import { ModelTable } from './model-table.ts';
+import { writeLonePiecesAlone } from './one-write.ts';
 import { answerEncoding, type RequestHeaders, readHeaders } from './request-headers.ts';
 import { type Route, Router } from './router.ts';
 import { OUTCOME_INDEX, type Serving } from './served-model.ts';
@@ -72,7 +73,10 @@ export class HttpServer {
     this.#server.on('checkExpectation', handle);
     this.#server.on('connect', refuseTunnel);
     // Every connection is known from its start, so that a drain finds those that wait for nothing.
-    this.#server.on('connection', (socket: Socket) => Connection.of(socket));
+    this.#server.on('connection', (socket: Socket) => {
+      Connection.of(socket);
+      writeLonePiecesAlone(socket);
+    });
     this.#server.on('timeout', (socket: Socket) => Connection.of(socket).timedOut());
     Connection.takeTimeoutMs = idleMs;
     setInterval(Connection.sweep, idleMs).unref();

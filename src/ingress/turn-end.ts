@@ -5,7 +5,12 @@
 import { silence, wakeInstance } from '../queue/bells.ts';
 import type { Segment } from '../queue/segment.ts';
 import { nowUs } from '../system/clock.ts';
-import { BriefLook, LOOK_MAX_US } from './brief-look.ts';
+import { BriefLook, LOOK_FROM_REQUESTS, LOOK_MAX_US } from './brief-look.ts';
+
+/**
+ * A wake-up takes as long as two or three requests. Tiny model, 16 connections, against an echo: 0.80 without, 0.83 with 2, 0.77 with 4.
+ */
+const WAKE_AHEAD_REQUESTS = 2;
 
 /** The end of a queue that is looked at. */
 interface Results {
@@ -21,8 +26,11 @@ export class TurnEnd {
   readonly #results: Results;
   readonly #poll: () => void;
   readonly #look = new BriefLook();
-  /** Requests published in this turn for which nobody has been woken yet. */
+  /** Requests published in this turn. */
   #owed = 0;
+  /** At which request of a turn an instance is woken ahead of the end; 0 for none. */
+  #wakeAt = 0;
+  #wokenAhead = false;
 
   /** @param poll takes the results that are there. */
   constructor(segment: Segment, slot: number, results: Results, poll: () => void) {
@@ -37,12 +45,23 @@ export class TurnEnd {
     const owing = TurnEnd.#owing;
     if (owing.length === 0) setImmediate(TurnEnd.#run);
     if (this.#owed++ === 0) owing.push(this);
+    if (this.#owed === this.#wakeAt) this.#wakeAhead();
+  }
+
+  /**
+   * Being woken takes an instance about as long as the last requests of a turn take here: it comes to a slab that is nearly full instead of being waited for.
+   * Those that it does not find are its next batch.
+   */
+  #wakeAhead(): void {
+    silence(this.#segment, this.#slot);
+    this.#wokenAhead = true;
+    wakeInstance(this.#segment);
   }
 
   static #run(): void {
     // What is answered here may publish anew, for the next turn.
     const ended = TurnEnd.#owing.splice(0);
-    const looking = ended.filter((one) => one.#look.worthwhile(one.#owed));
+    const looking = ended.filter((one) => one.#wokenAhead || one.#look.worthwhile(one.#owed));
     // Before anyone is woken: whoever finishes first does not have to ring.
     for (const one of looking) silence(one.#segment, one.#slot);
     for (const one of ended) one.#wake();
@@ -56,6 +75,9 @@ export class TurnEnd {
   #wake(): void {
     const { maxBatchRows, instanceSlots } = this.#segment.geometry;
     const wakes = Math.min(Math.ceil(this.#owed / maxBatchRows), instanceSlots);
+    // The next turn is expected to bring as many.
+    this.#wakeAt = this.#look.pays && this.#owed >= LOOK_FROM_REQUESTS ? this.#owed - WAKE_AHEAD_REQUESTS : 0;
+    this.#wokenAhead = false;
     this.#owed = 0;
     for (let n = 0; n < wakes; n++) wakeInstance(this.#segment);
   }

@@ -232,6 +232,12 @@ next:
   :: left[me] == 0 -> goto over
   :: else
   fi;
+#ifdef LOOK
+  if
+  :: skip
+  :: atomic { bell[me] = 1; looks = 1; MAY_DIE } wakeInstance() /* silence() for earlier requests of the turn, before the end of it */
+  fi;
+#endif
 
 place:
   slab = 0;
@@ -313,7 +319,7 @@ placed:
 #ifdef LOOK
   if
   :: skip
-  :: atomic { bell[me] = 1; looks = 1; MAY_DIE } /* silence() */
+  :: atomic { !looks -> bell[me] = 1; looks = 1; MAY_DIE } /* silence() */
   fi;
 #endif
   wakeInstance();
@@ -346,6 +352,12 @@ noSpace:
 #endif
   :: else
   fi;
+#ifdef LOOK
+  if
+  :: looks -> looks = 0; atomic { bell[me] = 0; MAY_DIE } goto place /* the end of the turn: hear() and poll() */
+  :: else
+  fi;
+#endif
   GROUP {
     atomic { pipe[me] -> pipe[me] = 0; MAY_DIE }
     atomic { bell[me] = 0; MAY_DIE } /* hear() */
