@@ -34,7 +34,7 @@ const KINDS = {
   bench: { alone: true, about: 'small sizes of the benchmarks' },
 } as const satisfies Record<string, { alone: boolean; about: string }>;
 
-const CONCURRENCY = 2;
+const CONCURRENCY = 3;
 const TEST_LIMIT_MS = 5 * 60_000;
 const STALL_LIMIT_MS = 6 * 60_000;
 
