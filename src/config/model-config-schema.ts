@@ -16,6 +16,8 @@ export const QUEUE_ROWS_DEFAULT = 1024;
 export const QUEUE_BYTES_DEFAULT = 256 * 2 ** 20;
 /** Versions of one model that are served at the same time. */
 export const SERVED_VERSIONS_MAX = 1000;
+/** Of src/queue/states.ts. */
+const PRIORITY_LEVELS_MAX = 16;
 const QUEUE_DELAY_US_MAX = 10_000_000;
 const INSTANCES_MAX = 64;
 const DEVICES_MAX = 64;
@@ -31,7 +33,7 @@ export const GRAPH_OPTIMIZATIONS = ['disable', 'basic', 'extended', 'all'] as co
 
 /** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
 export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['', ['priority_levels', 'inputs', 'outputs', 'transform', 'warmup', 'source']],
+  ['', ['inputs', 'outputs', 'transform', 'warmup', 'source']],
   ['instances', ['target_rows']],
 ]);
 
@@ -130,6 +132,14 @@ export const modelConfigSchema = object({
     .describe(
       'Latency objective: the deadline of every request, in milliseconds from its arrival, unless it brings a sooner one. What cannot be answered in time is refused at once. Default: none.',
     ),
+  priority_levels: integer(0, PRIORITY_LEVELS_MAX, 'an integer')
+    .optional()
+    .describe(
+      'Levels of priority: a request names one by its parameter `priority`, 1 being the most urgent. Urgent rows run first, and overtake at most 32 batches for each level. Default 0: all are the same, whatever they name.',
+    ),
+  default_priority_level: integer(1, PRIORITY_LEVELS_MAX, 'an integer')
+    .optional()
+    .describe('Level of requests that name none, or 0. Default: the middle one, of two the lower.'),
   run_timeout_ms: integer(RUN_TIMEOUT_MS_MIN, RUN_TIMEOUT_MS_MAX, 'an integer number of milliseconds')
     .optional()
     .describe(

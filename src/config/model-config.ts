@@ -36,6 +36,8 @@ export interface ModelConfig {
   readonly devices: readonly string[] | undefined;
   /** Deadline of a request that brings none, from its arrival; undefined = none. */
   readonly sloMs: number | undefined;
+  /** Levels of priority of requests, and that of those that name none, from 1, the most urgent; undefined = all are the same. */
+  readonly priorities: { readonly levels: number; readonly default: number } | undefined;
   /** Longest time of one run; undefined = the server's. */
   readonly runTimeoutMs: number | undefined;
   readonly queue: { readonly maxRows: number; readonly maxBytes: number };
@@ -144,6 +146,11 @@ function contradictions(file: ModelConfigFile, document: JsonDocument): ModelCon
     const message = `instances.min is ${min} and instances.max ${max}; min must not be above max`;
     problems.push({ ...document.valuePosition(['instances', 'min']), message });
   }
+  const { priority_levels: levels = 0, default_priority_level: usual } = file;
+  if (usual !== undefined && usual > levels) {
+    const message = `default_priority_level is ${usual} and priority_levels ${levels}; the default must be one of the levels`;
+    problems.push({ ...document.valuePosition(['default_priority_level']), message });
+  }
   const maxRows = file.queue?.max_rows;
   if (maxRows !== undefined && maxRows < (file.max_batch_size ?? 0)) {
     const message = `queue.max_rows is ${maxRows} and max_batch_size ${file.max_batch_size}; the queue must hold a full batch`;
@@ -160,6 +167,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     instances: { min, max },
     devices: file.devices,
     sloMs: file.slo_ms,
+    priorities: prioritiesOf(file),
     runTimeoutMs: file.run_timeout_ms,
     queue: {
       maxRows: file.queue?.max_rows ?? Math.max(QUEUE_ROWS_DEFAULT, file.max_batch_size ?? 0),
@@ -174,6 +182,13 @@ function complete(file: ModelConfigFile): ModelConfig {
       provider: { ...file.runtime?.provider },
     },
   });
+}
+
+function prioritiesOf({
+  priority_levels: levels = 0,
+  default_priority_level: usual,
+}: ModelConfigFile): ModelConfig['priorities'] {
+  return levels === 0 ? undefined : { levels, default: usual ?? Math.floor(levels / 2) + 1 };
 }
 
 function policyOf(policy: ModelConfigFile['version_policy']): VersionPolicy {

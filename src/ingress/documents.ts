@@ -11,7 +11,7 @@ import { interfaceOf } from './served-model.ts';
 
 const PLATFORM = 'onnxruntime_onnx';
 /** Extensions of the protocol that the server passes tests for. */
-const EXTENSIONS = ['binary_tensor_data', 'model_configuration'] as const;
+const EXTENSIONS = ['binary_tensor_data', 'model_configuration', 'schedule_policy'] as const;
 
 export interface Document {
   readonly status: number;

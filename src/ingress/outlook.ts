@@ -10,6 +10,7 @@ import { type CostEntry, costVersion, readCosts } from '../queue/cost-table.ts';
 import { COST_POINTS } from '../queue/geometry.ts';
 import type { SlabLayout } from '../queue/layout.ts';
 import type { Segment } from '../queue/segment.ts';
+import { PRIORITY_LEVELS_MAX } from '../queue/states.ts';
 import { type Decision, Expected, place, RUN_RATIO, SafetyMargin, startsInUs } from '../scheduler/admission.ts';
 import { batchRows } from '../scheduler/batch-choice.ts';
 import { costUs } from '../scheduler/cost-curve.ts';
@@ -86,7 +87,7 @@ export class Outlook implements RunCost {
     // Late already: it makes no difference any more.
     if (leftUs === Number.POSITIVE_INFINITY || leftUs <= 0) return true;
     this.#refresh();
-    this.#backlog.look(nowUs, 0, 0);
+    this.#backlog.look(nowUs, 0, 0, this.#backlog.level(slab));
     return this.#sharedFinishUs(slab, rows, 0) + this.#margin.us(leftUs) <= leftUs;
   }
 
@@ -94,28 +95,31 @@ export class Outlook implements RunCost {
   decide(layout: SlabLayout, rows: number, leftUs: number, marginUs: number, nowUs: number): Foresight {
     this.#refresh();
     const cost = this.#costOf(layout.hash, layout.rowBytes);
-    return cost === undefined ? AT_ONCE : this.#decide(cost, layout.hash, rows, 0, leftUs, marginUs, nowUs);
+    return cost === undefined ? AT_ONCE : this.#decide(cost, layout, rows, 0, leftUs, marginUs, nowUs);
   }
 
-  /** As decide(), before the body is there: its rows and shape are those that bodies of this length usually have. */
+  /**
+   * As decide(), before the body is there: its rows and shape are those that bodies of this length usually have, and it may be as urgent as any.
+   */
   decideHead(bodyBytes: number, timeoutUs: number, nowUs: number): Foresight {
     this.#refresh();
     if (this.#usual === undefined) return AT_ONCE;
     const expected = this.#expected.rows(nowUs);
     const rows = this.headRows(bodyBytes);
-    return this.#decide(this.#usual, this.#usual.hash, rows, expected, timeoutUs, this.#margin.us(timeoutUs), nowUs);
+    const head = { hash: this.#usual.hash, level: 0 };
+    return this.#decide(this.#usual, head, rows, expected, timeoutUs, this.#margin.us(timeoutUs), nowUs);
   }
 
   #decide(
     { us, batchRows: most, fullRunUs }: KeyCost,
-    hash: number,
+    { hash, level }: Pick<SlabLayout, 'hash' | 'level'>,
     rows: number,
     expectedRows: number,
     leftUs: number,
     marginUs: number,
     nowUs: number,
   ): Foresight {
-    this.#backlog.look(nowUs, hash, rows + expectedRows);
+    this.#backlog.look(nowUs, hash, rows + expectedRows, level);
     // With an instance free nothing is gained by refusing; and should the costs be wrong, it is found out.
     if (this.#backlog.idle && expectedRows === 0) return AT_ONCE;
     const { roomy } = this.#backlog;
@@ -177,7 +181,7 @@ export class Outlook implements RunCost {
   /** Time until what waits now has run, µs. */
   drainUs(nowUs: number): number {
     this.#refresh();
-    this.#backlog.look(nowUs, 0, 0);
+    this.#backlog.look(nowUs, 0, 0, PRIORITY_LEVELS_MAX);
     return startsInUs(this.#load(), this.#backlog.waitingUs);
   }
 

@@ -3,6 +3,7 @@
  *
  * Owner: the model table; made when the supervisor announces the version, closed when it withdraws it and the last request is answered.
  */
+import { BatchportError } from '../config/errors.ts';
 import { IngressCounters, OUTCOMES, type Outcome } from '../metrics/counters.ts';
 import type { BoundRequest, RequestTemplate } from '../protocol/bound-request.ts';
 import { modelKey, type ServedModel } from '../protocol/control.ts';
@@ -69,7 +70,8 @@ export class Serving {
   outage: string | undefined;
   readonly #model: ServedModel & { serving: NonNullable<ServedModel['serving']> };
   readonly #slot: number;
-  readonly #bindings = new WeakMap<RequestTemplate, Binding>();
+  /** By level of priority. */
+  readonly #bindings: WeakMap<RequestTemplate, Binding>[] = [];
   readonly #layouts = new Map<string, SlabLayout>();
   #inFlight = 0;
 
@@ -114,31 +116,48 @@ export class Serving {
     this.counters.inFlight(--this.#inFlight);
   }
 
+  /** @throws BAD_REQUEST for a priority that the model does not have */
   bindingOf(request: BoundRequest): Binding {
-    const { template } = request;
-    let binding = this.#bindings.get(template);
+    const { template, priority } = request;
+    const level = this.#levelOf(priority);
+    this.#bindings[level] ??= new WeakMap();
+    const bindings = this.#bindings[level];
+    let binding = bindings.get(template);
     if (binding === undefined) {
       // The set of outputs is part of the key, their order is not.
       const indices = [...new Set(template.outputs.map(({ index }) => index))].sort((a, b) => a - b);
-      const layout = this.#layoutOf(template, indices);
+      const layout = this.#layoutOf(template, indices, level);
       binding = {
         layout,
         positions: template.outputs.map(({ index }) => indices.indexOf(index)),
         answerRowBytes: layout.outputs.reduce((sum, { tensor }) => sum + (tensor?.rowBytes ?? 0), 0),
         hasJson: template.outputs.some(({ binary }) => !binary),
       };
-      this.#bindings.set(template, binding);
+      bindings.set(template, binding);
     }
     return binding;
   }
 
-  #layoutOf(template: RequestTemplate, outputs: readonly number[]): SlabLayout {
-    let layout = this.#layouts.get(template.shapeKey);
+  /** The level, from 0, of the priority that a request brings; undefined for none. A model without levels takes any for the same. */
+  #levelOf(priority: number | undefined): number {
+    const { priorities } = this.#model.serving;
+    if (priorities === undefined) return 0;
+    if (priority === undefined) return priorities.default - 1;
+    if (priority <= priorities.levels) return priority - 1;
+    throw new BatchportError(
+      'BAD_REQUEST',
+      `priority is ${priority}; model '${this.#model.name}' has priorities from 1, the most urgent, to ${priorities.levels} (0 or none: ${priorities.default})`,
+    );
+  }
+
+  #layoutOf(template: RequestTemplate, outputs: readonly number[], level: number): SlabLayout {
+    const name = `${level} ${template.shapeKey}`;
+    let layout = this.#layouts.get(name);
     if (layout === undefined) {
-      const key = encodeKey(template.whole, outputs, template.shapes);
+      const key = encodeKey(template.whole, outputs, template.shapes, level);
       layout = new SlabLayout(this.#model.serving.signature, key, this.segment.geometry.claimsPerSlab);
       if (this.#layouts.size >= LAYOUTS_MAX) this.#layouts.clear();
-      this.#layouts.set(template.shapeKey, layout);
+      this.#layouts.set(name, layout);
     }
     return layout;
   }

@@ -158,6 +158,8 @@ export interface ServedModel {
         readonly queue: QueueReference;
         readonly maxRows: number;
         readonly sloMs: number | undefined;
+        /** Levels of priority of requests, and that of those that name none; undefined where all are the same. */
+        readonly priorities: { readonly levels: number; readonly default: number } | undefined;
         /** Batches wait for rows to fill them. */
         readonly collects: boolean;
         readonly devices: readonly string[];

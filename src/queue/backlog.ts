@@ -4,17 +4,19 @@
  * Writes nothing. Everything read is checked before it is used as an index.
  */
 import {
+  HEADER_OPEN_SEQ,
   HEADER_SLABS_USED,
   INSTANCE_EXECUTING_SINCE,
   INSTANCE_SERVING,
   INSTANCE_SLAB,
   SLAB_CAPACITY_ROWS,
   SLAB_DEADLINE_AT,
+  SLAB_LEVEL,
   SLAB_ROWS,
   SLAB_WAITING_ROWS,
 } from './geometry.ts';
 import type { Segment } from './segment.ts';
-import { SLAB_OPEN, slabState } from './states.ts';
+import { SLAB_OPEN, slabState, turnDelay } from './states.ts';
 
 /** Tells what a run costs, µs. */
 export interface RunCost {
@@ -43,10 +45,10 @@ export class Backlog {
     this.#cost = cost;
   }
 
-  /** Looks anew, and for a slab with room for `rows` rows of the key `hash`. */
-  look(nowUs: number, hash: number, rows: number): void {
+  /** Looks anew, at what has its turn before a request of the level that comes now, and for a slab with room for `rows` rows of the key `hash`. */
+  look(nowUs: number, hash: number, rows: number, level: number): void {
     this.#lookAtInstances(nowUs);
-    this.#lookAtSlabs(hash, rows);
+    this.#lookAtSlabs(hash, rows, level);
   }
 
   #lookAtInstances(nowUs: number): void {
@@ -74,7 +76,7 @@ export class Backlog {
     if (this.instances === 0) this.firstFreeUs = 0;
   }
 
-  #lookAtSlabs(hash: number, rows: number): void {
+  #lookAtSlabs(hash: number, rows: number, level: number): void {
     const segment = this.#segment;
     const { i32, slabWords, slabHashes, slabSeqs, geometry } = segment;
     let newest = 0;
@@ -82,12 +84,15 @@ export class Backlog {
     this.waitingUs = 0;
     this.waitingSlabs = 0;
     const used = Math.min(Atomics.load(i32, HEADER_SLABS_USED), geometry.slabs);
+    const turn = Atomics.load(i32, HEADER_OPEN_SEQ) + turnDelay(level);
     for (let slab = 0; slab < used; slab++) {
       if (slabState(Atomics.load(i32, slabWords + slab)) !== SLAB_OPEN) continue;
+      if (((i32[slabSeqs + slab]! - turn) | 0) > 0) continue;
       this.waitingSlabs++;
       this.waitingUs += this.slabUs(slab, 0);
       if (i32[slabHashes + slab] !== hash) continue;
       const descriptor = segment.descriptor(slab);
+      if (i32[descriptor + SLAB_LEVEL] !== level) continue;
       if (i32[descriptor + SLAB_WAITING_ROWS]! + rows > i32[descriptor + SLAB_CAPACITY_ROWS]!) continue;
       const seq = i32[slabSeqs + slab]!;
       if (this.roomy >= 0 && ((seq - newest) | 0) < 0) continue;
@@ -101,6 +106,11 @@ export class Backlog {
     const segment = this.#segment;
     const rows = Math.max(0, segment.i32[segment.descriptor(slab) + SLAB_WAITING_ROWS]!) + more;
     return rows === 0 ? 0 : this.#cost.runUs(segment.i32[segment.slabHashes + slab]!, rows);
+  }
+
+  /** The level of priority of a slab. */
+  level(slab: number): number {
+    return this.#segment.i32[this.#segment.descriptor(slab) + SLAB_LEVEL]!;
   }
 
   /** Earliest deadline of the rows in a slab; 0 for none. */

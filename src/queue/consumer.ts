@@ -181,7 +181,7 @@ export class Consumer {
     }
   }
 
-  /** The open slab with the lowest sequence number, or -1. */
+  /** The open slab whose turn it is, or -1. */
   #oldest(): number {
     const { i32, slabWords, slabSeqs } = this.#segment;
     let best = -1;
@@ -500,5 +500,7 @@ function readKey(segment: Segment, base: number, inputs: number, regionBytes: nu
     if (count === undefined || !Number.isInteger(count) || count < 0 || count >= limit - at) return undefined;
     at += 1 + count;
   }
+  at++; // its priority
+  if (at > limit) return undefined;
   return segment.u8.slice(base, base + at * 8);
 }

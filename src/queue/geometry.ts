@@ -114,6 +114,8 @@ export const SLAB_CLAIMS = 10;
  * process took with it.
  */
 export const SLAB_WAITING_ROWS = 11;
+/** Its level of priority, for predictions. */
+export const SLAB_LEVEL = 12;
 /** Doubles of a slab descriptor (index within its 16 doubles): times in µs. */
 export const SLAB_OPENED_AT = 8;
 export const SLAB_SEALED_AT = 9;

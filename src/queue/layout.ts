@@ -11,6 +11,7 @@ import { type Datatype, datatypeInfo } from '../tensor/datatype.ts';
 import { elementCount } from '../tensor/shape.ts';
 import type { ModelSignature, TensorSpec } from '../tensor/signature.ts';
 import { BLOCK_BYTES, LINE_BYTES } from './geometry.ts';
+import { PRIORITY_LEVELS_MAX } from './states.ts';
 
 /** One input of a layout, or an output of known shape. */
 export interface LayoutTensor {
@@ -51,10 +52,12 @@ function align(bytes: number): number {
 }
 
 export class SlabLayout {
-  /** The key: whole, outputs, rank and dimensions of each input, as doubles. */
+  /** The key: whole, outputs, rank and dimensions of each input, priority, as doubles. */
   readonly key: Uint8Array;
-  /** FNV-1a of the key; never 0. */
+  /** FNV-1a of the key without the priority, which makes no difference to a run; never 0. */
   readonly hash: number;
+  /** 0 is the most urgent. Rows of different levels do not share a slab. */
+  readonly level: number;
   readonly whole: boolean;
   readonly inputs: readonly LayoutTensor[];
   readonly outputs: readonly LayoutOutput[];
@@ -66,7 +69,7 @@ export class SlabLayout {
   constructor(signature: ModelSignature, key: Uint8Array, claimsPerSlab: number) {
     const words = new Float64Array(key.slice().buffer);
     this.key = key;
-    this.hash = fnv1a(key);
+    this.hash = fnv1a(key.subarray(0, key.length - 8));
     this.whole = words[0] === 1;
     this.#claimsPerSlab = claimsPerSlab;
     let at = 1;
@@ -80,7 +83,11 @@ export class SlabLayout {
       for (let d = 0; d < rank; d++) dims.push(words[at++]!);
       shapes.push(dims);
     }
+    this.level = words[at++] ?? -1;
     if (at !== words.length) throw new Error('a slab key does not fit the signature: this is a bug');
+    if (!Number.isInteger(this.level) || this.level < 0 || this.level >= PRIORITY_LEVELS_MAX) {
+      throw new Error('a slab key has no such priority: this is a bug');
+    }
     this.inputs = signature.inputs.map((spec, index) => layoutTensor(index, spec.datatype, shapes[index]!));
     this.bytesInputs = this.inputs.flatMap((input, position) => (input.datatype === 'BYTES' ? [position] : []));
     this.outputs = outputIndices.map((index) => {
@@ -146,14 +153,16 @@ function layoutTensor(index: number, datatype: Datatype, dims: readonly number[]
   };
 }
 
-/** Encodes a key. Shapes are those of the rows, or full when `whole`. */
+/** Encodes a key. Shapes are those of the rows, or full when `whole`. @param level of priority, 0 the most urgent */
 export function encodeKey(
   whole: boolean,
   outputs: readonly number[],
   shapes: readonly (readonly number[])[],
+  level = 0,
 ): Uint8Array {
   const words: number[] = [whole ? 1 : 0, outputs.length, ...outputs];
   for (const shape of shapes) words.push(shape.length, ...shape);
+  words.push(level);
   return new Uint8Array(Float64Array.from(words).buffer);
 }
 

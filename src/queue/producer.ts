@@ -24,6 +24,7 @@ import {
   SLAB_FIRST_BLOCK,
   SLAB_HEAP_BYTES,
   SLAB_HEAP_USED,
+  SLAB_LEVEL,
   SLAB_OPENED_AT,
   SLAB_RESULT_BLOCKS,
   SLAB_RESULT_FIRST,
@@ -59,6 +60,7 @@ import {
   slabMoved,
   slabState,
   slabWord,
+  turnDelay,
 } from './states.ts';
 
 /** Rows of one request inside a slab. `owner` is whatever the caller wants back with the result. */
@@ -104,6 +106,8 @@ interface Waiting<T> {
   readonly rows: number;
   readonly bytes: number;
   readonly deadlineUs: number;
+  /** Its turn among those that wait, as that of a slab. */
+  readonly turn: number;
 }
 
 export interface ProducerLimits {
@@ -142,7 +146,9 @@ export class Producer<T> {
   readonly #pending: PendingSlab<T>[] = [];
   readonly #onPlaced: (owner: T, claim: Claim<T>) => void;
   readonly #wake: (segment: Segment) => void;
+  /** In the order of their turns. */
   #waiting: Waiting<T>[] = [];
+  #waited = 0;
   #queuedRows = 0;
   /** Of the inputs kept for those that wait; at most capacityBytes. */
   #waitingBytes = 0;
@@ -284,10 +290,13 @@ export class Producer<T> {
       return 'full';
     }
     this.#waitingBytes += bytes;
-    this.#waiting.push({ owner, layout, inputs, rows, bytes, deadlineUs });
+    const turn = this.#waited++ + turnDelay(layout.level);
+    let at = this.#waiting.length;
+    while (at > 0 && this.#waiting[at - 1]!.turn > turn) at--;
+    this.#waiting.splice(at, 0, { owner, layout, inputs, rows, bytes, deadlineUs, turn });
     Atomics.store(this.#segment.i32, this.#segment.ingressLine(this.#slot) + INGRESS_WAITING, 1);
     // Space may have come free between the attempt and the flag.
-    if (this.#waiting.length === 1) this.#placeWaiting();
+    if (at === 0) this.#placeWaiting();
     return undefined;
   }
 
@@ -523,6 +532,7 @@ export class Producer<T> {
     i32[descriptor + SLAB_ROWS] = 0;
     i32[descriptor + SLAB_CLAIMS] = 0;
     i32[descriptor + SLAB_WAITING_ROWS] = rows;
+    i32[descriptor + SLAB_LEVEL] = layout.level;
     i32[segment.slabHashes + slab] = layout.hash;
     const times = segment.descriptorF64(slab);
     f64[times + SLAB_OPENED_AT] = nowUs();
@@ -550,7 +560,7 @@ export class Producer<T> {
     this.#copy(claim, base, inputs, 0);
     this.#detail(slab, 0, deadlineUs);
     Atomics.store(i32, claims, claimWord(CLAIM_READY, this.#slot, rows, generation));
-    Atomics.store(i32, segment.slabSeqs + slab, Atomics.add(i32, HEADER_OPEN_SEQ, 1));
+    Atomics.store(i32, segment.slabSeqs + slab, (Atomics.add(i32, HEADER_OPEN_SEQ, 1) + turnDelay(layout.level)) | 0);
     const openWord = slabWord(SLAB_OPEN, 0, generation);
     // Publishes all of the above; pairs with the loads in seal() and findOpen().
     Atomics.store(i32, word, openWord);

@@ -33,7 +33,7 @@
  *    their own write; at least one of them sees both conditions; DONE → FREEING picks one.
  * 7. A stolen claim keeps its slab from being freed until its owner has seen it: the owner may still be copying into it.
  *
- * Bounds: 4096 rows a batch, 512 claims a slab, 32 ingress slots, 192 instances a model, 4096 slabs.
+ * Bounds: 4096 rows a batch, 512 claims a slab, 32 ingress slots, 192 instances a model, 4096 slabs, 16 levels of priority.
  */
 
 export const SLAB_FREE = 0;
@@ -65,6 +65,16 @@ export const SLABS_MAX = 4096;
  * then on its requests are run one by one, and the one that kills again is the guilty one.
  */
 export const TAKEOVERS_MAX = 2;
+
+/** Levels of priority that a model can have. */
+export const PRIORITY_LEVELS_MAX = 16;
+/** So many slabs opened after one of a level may be run before it for each level that they are above it: urgent rows go first, and nothing waits for ever. */
+export const OVERTAKING_MAX = 32;
+
+/** What is added to the number of a slab for its turn: the lowest is next. @param level of priority, 0 the most urgent */
+export function turnDelay(level: number): number {
+  return level * OVERTAKING_MAX;
+}
 
 /** Owners of slab words: ingress slots, then instances, then the supervisor. */
 export const OWNER_NONE = 0;

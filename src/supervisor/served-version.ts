@@ -172,6 +172,7 @@ export class ServedVersion {
             queue: segment.reference(),
             maxRows: this.config.queue.maxRows,
             sloMs: this.config.sloMs,
+            priorities: this.config.priorities,
             collects: this.config.maxQueueDelayUs > 0,
             devices: this.placements.map(({ device }) => device),
           };
@@ -203,6 +204,9 @@ function publicConfig(config: ModelConfig): Record<string, unknown> {
     instances: config.instances,
     queue: { max_rows: config.queue.maxRows, max_bytes: config.queue.maxBytes },
     ...(config.devices === undefined ? {} : { devices: config.devices }),
+    ...(config.priorities === undefined
+      ? {}
+      : { priority_levels: config.priorities.levels, default_priority_level: config.priorities.default }),
     ...(config.sloMs === undefined ? {} : { slo_ms: config.sloMs }),
     ...(config.runTimeoutMs === undefined ? {} : { run_timeout_ms: config.runTimeoutMs }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),

@@ -68,11 +68,11 @@ export class Layouts {
     this.#claimsPerSlab = claimsPerSlab;
   }
 
-  get(whole: boolean, outputs: readonly number[], shapes: readonly (readonly number[])[]): SlabLayout {
-    const id = `${whole}|${outputs}|${shapes.join(';')}`;
+  get(whole: boolean, outputs: readonly number[], shapes: readonly (readonly number[])[], level = 0): SlabLayout {
+    const id = `${whole}|${outputs}|${shapes.join(';')}|${level}`;
     let layout = this.#known.get(id);
     if (layout === undefined) {
-      layout = new SlabLayout(this.#signature, encodeKey(whole, outputs, shapes), this.#claimsPerSlab);
+      layout = new SlabLayout(this.#signature, encodeKey(whole, outputs, shapes, level), this.#claimsPerSlab);
       this.#known.set(id, layout);
     }
     return layout;
@@ -108,11 +108,12 @@ export function numbersTicket(
   rows: number,
   width: number,
   outputs: readonly number[] = [NUMBERS_Y, NUMBERS_R],
+  level = 0,
 ): Ticket {
   const x = new Float32Array(rows * width);
   for (let n = 0; n < x.length; n++) x[n] = (id % 10007) + n;
   const ids = Int32Array.from({ length: rows }, (_, row) => id * 8 + row);
-  const layout = layouts.get(false, outputs, [[width], []]);
+  const layout = layouts.get(false, outputs, [[width], []], level);
   return ticket(id, rows, layout, [bytesOf(x), bytesOf(ids)], (reader) => {
     const y = outputs.indexOf(NUMBERS_Y);
     if (y >= 0) {

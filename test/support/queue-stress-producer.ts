@@ -112,7 +112,7 @@ class ProducerProcess {
     }
     if (random.chance(0.01)) return numbersTicket(this.#layouts, id, rows, 4096, [NUMBERS_Y]);
     const outputs = random.pick([[NUMBERS_Y], [NUMBERS_Y, NUMBERS_R]]);
-    return numbersTicket(this.#layouts, id, rows, random.int(1, 3), outputs);
+    return numbersTicket(this.#layouts, id, rows, random.int(1, 3), outputs, random.int(0, 1));
   }
 
   #endIfDone(): void {

@@ -170,7 +170,7 @@ export class World {
     if (model === WORDS) return wordsTicket(layouts, id, rows, random.pick([3, 40, 6000]));
     if (random.chance(0.1)) return numbersTicket(layouts, id, Math.min(rows, 3), 4096, [NUMBERS_Y]);
     const outputs = random.pick([[NUMBERS_Y], [NUMBERS_R], [NUMBERS_Y, NUMBERS_R]]);
-    return numbersTicket(layouts, id, rows, random.int(1, 3), outputs);
+    return numbersTicket(layouts, id, rows, random.int(1, 3), outputs, random.int(0, 2));
   }
 
   #ask(ingress: TestIngress, ticket: Ticket): void {

@@ -146,7 +146,8 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"queue": {"max_row": 8}}', '1:12: unknown key "max_row" in queue (did you mean "max_rows"?)'],
   ['{"queue": {"size": 8}}', '1:12: unknown key "size" in queue; known are max_rows, max_bytes'],
   ['{"queue": {"__proto__": 8}}', '1:12: unknown key "__proto__" in queue; known are max_rows, max_bytes'],
-  ['{"priority_levels": 2}', '1:2: priority_levels is not supported by this version; remove it'],
+  ['{"priority_levels": 17}', '1:21: priority_levels is 17; it must be an integer from 0 to 16'],
+  ['{"default_priority_level": 0}', '1:28: default_priority_level is 0; it must be an integer from 1 to 16'],
   ['{"inputs": []}', '1:2: inputs is not supported by this version; remove it'],
   ['{"outputs": []}', '1:2: outputs is not supported by this version; remove it'],
   ['{"transform": {}}', '1:2: transform is not supported by this version; remove it'],
@@ -211,6 +212,7 @@ test('without a file, and with an empty object, every default that needs no sign
     instances: { min: 1, max: 1 },
     devices: undefined,
     sloMs: undefined,
+    priorities: undefined,
     runTimeoutMs: undefined,
     queue: { maxRows: 1024, maxBytes: 256 * MIB },
     memoryBudgetBytes: undefined,
@@ -227,6 +229,8 @@ test('every key of the file arrives in its field', () => {
     instances: { min: 2, max: 4 },
     devices: ['cpu'],
     slo_ms: 250,
+    priority_levels: 4,
+    default_priority_level: 2,
     run_timeout_ms: 1500,
     queue: { max_rows: 128, max_bytes: '64MiB' },
     memory_budget_bytes: '2GB',
@@ -239,6 +243,7 @@ test('every key of the file arrives in its field', () => {
     instances: { min: 2, max: 4 },
     devices: ['cpu'],
     sloMs: 250,
+    priorities: { levels: 4, default: 2 },
     runTimeoutMs: 1500,
     queue: { maxRows: 128, maxBytes: 64 * MIB },
     memoryBudgetBytes: 2e9,
@@ -247,10 +252,13 @@ test('every key of the file arrives in its field', () => {
   });
 });
 
-test('defaults follow their neighbours: max instances from min, rows of the queue from a large batch', () => {
+test('defaults follow their neighbours: max instances from min, rows of the queue from a large batch, the usual priority from the levels', () => {
   assert.deepEqual(configOf({ instances: { min: 3 } }).instances, { min: 3, max: 3 });
   assert.deepEqual(configOf({ instances: { max: 3 } }).instances, { min: 1, max: 3 });
   assert.equal(configOf({ max_batch_size: 4096 }).queue.maxRows, 4096);
+  const usual = [1, 2, 3, 4].map((levels) => configOf({ priority_levels: levels }).priorities?.default);
+  assert.deepEqual(usual, [1, 2, 2, 3]);
+  assert.equal(configOf({ priority_levels: 0 }).priorities, undefined);
 });
 
 test('a configuration is frozen at every level', () => {
@@ -285,5 +293,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 21);
+  assert.equal(keys, 23);
 });
