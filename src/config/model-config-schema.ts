@@ -103,6 +103,12 @@ export const modelConfigSchema = object({
     .describe(
       'Most rows that are run together; 0 turns batching off. Without it the signature of the model decides whether rows can be batched.',
     ),
+  split_large_requests: z
+    .boolean('true or false')
+    .optional()
+    .describe(
+      'Whether a request of more rows than max_batch_size is run in several batches and its results joined; false: it is refused. Default true.',
+    ),
   max_queue_delay_us: integer(0, QUEUE_DELAY_US_MAX, 'an integer number of microseconds')
     .optional()
     .describe(

@@ -30,6 +30,8 @@ export type VersionPolicy =
 export interface ModelConfig {
   /** Rows; 0 = no batching; undefined = decided from the signature. */
   readonly maxBatchSize: number | undefined;
+  /** Whether a request of more rows than a batch is run in parts; else it is refused. */
+  readonly splitLargeRequests: boolean;
   readonly maxQueueDelayUs: number;
   readonly instances: { readonly min: number; readonly max: number };
   /** Names of devices of the server; undefined = all of them. */
@@ -163,6 +165,7 @@ function complete(file: ModelConfigFile): ModelConfig {
   const { min = 1, max = min } = file.instances ?? {};
   return deepFreeze({
     maxBatchSize: file.max_batch_size,
+    splitLargeRequests: file.split_large_requests ?? true,
     maxQueueDelayUs: file.max_queue_delay_us ?? 0,
     instances: { min, max },
     devices: file.devices,

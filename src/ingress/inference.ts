@@ -31,6 +31,7 @@ import { nowUs } from '../system/clock.ts';
 import { Deadline } from './deadline.ts';
 import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES } from './json-threads.ts';
 import { OUTCOME_INDEX, type Serving } from './served-model.ts';
+import { type RowsOwner, type SplitReceiver, SplitRequest, type SplitTimes } from './split-request.ts';
 
 /** What carries the answer. Called at most once, and never after the client has left. */
 export interface Reply {
@@ -74,12 +75,14 @@ interface StageTimes {
   readonly doneUs: number;
 }
 
-export class Inference {
+export class Inference implements RowsOwner, SplitReceiver {
   readonly #serving: Serving;
   readonly #reply: Reply;
   readonly #startedUs: number;
   #request: BoundRequest | undefined;
-  #claim: Claim<Inference> | undefined;
+  #claim: Claim<RowsOwner> | undefined;
+  /** Instead of the claim, for more rows than a batch has. */
+  #split: SplitRequest | undefined;
   #placedUs = 0;
   #reserved = 0;
   #deadline: Deadline | undefined;
@@ -145,8 +148,16 @@ export class Inference {
   #enqueue(request: BoundRequest, bodyBytes: number): void {
     const serving = this.#serving;
     const { rows } = request.template;
-    const { layout, answerRowBytes } = serving.bindingOf(request);
-    const needed = serving.producer.requestBytes(layout, rows, request.inputs);
+    const { layout, answerRowBytes, positions } = serving.bindingOf(request);
+    const { maxBatchRows: partRows } = serving.segment.geometry;
+    if (rows > partRows) {
+      this.#split = new SplitRequest(
+        serving.producer,
+        { layout, rows, inputs: request.inputs, partRows, positions },
+        this,
+      );
+    }
+    const needed = this.#split?.neededBytes ?? serving.producer.requestBytes(layout, rows, request.inputs);
     if (needed > serving.producer.capacityBytes) {
       throw new BatchportError(
         'BODY_TOO_LARGE',
@@ -164,7 +175,12 @@ export class Inference {
     deadline?.arm(() => this.expire());
     this.#placedUs = nowUs();
     serving.counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
-    const claim = serving.producer.place(this, layout, rows, request.inputs, deadline?.atUs ?? 0);
+    const atUs = deadline?.atUs ?? 0;
+    if (this.#split !== undefined) {
+      if (!this.#split.place(atUs)) throw queueFull();
+      return;
+    }
+    const claim = serving.producer.place(this, layout, rows, request.inputs, atUs);
     if (claim === 'full') throw queueFull();
     if (claim !== undefined) this.#claim = claim;
   }
@@ -189,32 +205,46 @@ export class Inference {
   /** The result is there. Views of the reader are valid only during this call. */
   complete(reader: ResultReader): void {
     if (this.finished) return;
-    const serving = this.#serving;
     try {
-      const doneUs = nowUs();
-      const { status } = reader;
-      if (status !== STATUS_OK) {
-        const code = STATUS_CODES.get(status) ?? 'INTERNAL';
-        if (status === STATUS_DEADLINE) this.#deadline?.missed();
-        // It waited for a process that is given up: answered like those that come now.
-        if (code === 'WORKER_LOST' && serving.outage !== undefined) {
-          this.fail(new BatchportError('NOT_READY', serving.outage));
-          return;
-        }
-        this.fail(new BatchportError(code, reader.message() || DEFAULT_MESSAGES[code] || 'The run failed.'));
+      if (reader.status !== STATUS_OK) {
+        this.partFailed(reader);
         return;
       }
-      const request = this.#request!;
-      const { positions, hasJson } = serving.bindingOf(request);
+      const { positions } = this.#serving.bindingOf(this.#request!);
       const outputs: OutputTensor[] = [];
       for (let n = 0; n < positions.length; n++) outputs.push(reader.output(positions[n]!));
-      const { sealedAtUs, runAtUs, doneAtUs } = reader;
-      const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs };
-      if (hasJson && isLarge(request, outputs)) void this.#completeLarge(request, outputs.map(copyOf), times);
-      else this.#answer(this.#reply.encode(serving, request, outputs), times);
+      this.#encode(outputs, reader);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
+  }
+
+  /** The run has failed. */
+  partFailed(reader: ResultReader): void {
+    const { status } = reader;
+    const { outage } = this.#serving;
+    const code = STATUS_CODES.get(status) ?? 'INTERNAL';
+    if (status === STATUS_DEADLINE) this.#deadline?.missed();
+    // It waited for a process that is given up: answered like those that come now.
+    if (code === 'WORKER_LOST' && outage !== undefined) this.fail(new BatchportError('NOT_READY', outage));
+    else this.fail(new BatchportError(code, reader.message() || DEFAULT_MESSAGES[code] || 'The run failed.'));
+  }
+
+  joined(outputs: readonly OutputTensor[], times: SplitTimes): void {
+    this.#encode(outputs, times);
+  }
+
+  joinFailed(error: unknown): void {
+    this.fail(asBatchportError(error));
+  }
+
+  /** @throws BatchportError for values that JSON cannot say */
+  #encode(outputs: readonly OutputTensor[], { sealedAtUs, runAtUs, doneAtUs }: SplitTimes): void {
+    const request = this.#request!;
+    const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs: nowUs() };
+    const { hasJson } = this.#serving.bindingOf(request);
+    if (hasJson && isLarge(request, outputs)) void this.#completeLarge(request, outputs.map(copyOf), times);
+    else this.#answer(this.#reply.encode(this.#serving, request, outputs), times);
   }
 
   async #completeLarge(request: BoundRequest, outputs: readonly OutputTensor[], times: StageTimes): Promise<void> {
@@ -256,12 +286,13 @@ export class Inference {
 
   #giveUp(): void {
     const { producer } = this.#serving;
-    if (this.#claim !== undefined) producer.abandon(this.#claim);
+    if (this.#split !== undefined) this.#split.giveUp();
+    else if (this.#claim !== undefined) producer.abandon(this.#claim);
     else if (this.#request !== undefined) producer.dropWaiting(this);
   }
 
   /** Told by the queue when a request that waited for space got its rows. */
-  placed(claim: Claim<Inference>): void {
+  placed(claim: Claim<RowsOwner>): void {
     this.#claim = claim;
   }
 

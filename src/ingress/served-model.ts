@@ -17,9 +17,9 @@ import { encodeKey, SlabLayout } from '../queue/layout.ts';
 import { type Claim, Producer } from '../queue/producer.ts';
 import { ResultReader } from '../queue/result.ts';
 import { Segment } from '../queue/segment.ts';
-import type { Inference } from './inference.ts';
 import type { JsonThreads } from './json-threads.ts';
 import { Outlook } from './outlook.ts';
+import type { RowsOwner } from './split-request.ts';
 import { TurnEnd } from './turn-end.ts';
 
 export const OUTCOME_INDEX = Object.fromEntries(OUTCOMES.map((name, n) => [name, n])) as Record<Outcome, number>;
@@ -39,10 +39,11 @@ const LAYOUTS_MAX = 256;
 /** A model that has been loaded, as requests are held against it. */
 export function interfaceOf(
   { name, version }: ServedModel,
-  { signature, batching }: NonNullable<ServedModel['serving']>,
+  { signature, batching, maxRows, splits }: NonNullable<ServedModel['serving']>,
 ): ModelInterface {
   const { maxBatchSize } = batching;
-  return { name, version, signature, batching: maxBatchSize > 0, maxBatchSize };
+  const most = splits ? Math.max(maxRows, maxBatchSize) : maxBatchSize;
+  return { name, version, signature, batching: maxBatchSize > 0, maxBatchSize, maxRows: most };
 }
 
 /** What the models of an ingress process have in common. */
@@ -59,7 +60,7 @@ export class Serving {
   readonly decoder: RequestDecoder;
   readonly encoder: ResponseEncoder;
   readonly messageEncoder: InferResponseEncoder;
-  readonly producer: Producer<Inference>;
+  readonly producer: Producer<RowsOwner>;
   readonly reader: ResultReader;
   readonly counters: IngressCounters;
   readonly segment: Segment;
@@ -173,10 +174,10 @@ export class Serving {
   }
 }
 
-function deliver(inference: Inference, _claim: unknown, reader: ResultReader): void {
-  inference.complete(reader);
+function deliver(owner: RowsOwner, _claim: unknown, reader: ResultReader): void {
+  owner.complete(reader);
 }
 
-function placed(inference: Inference, claim: Claim<Inference>): void {
-  inference.placed(claim);
+function placed(owner: RowsOwner, claim: Claim<RowsOwner>): void {
+  owner.placed(claim);
 }

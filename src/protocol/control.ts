@@ -157,6 +157,8 @@ export interface ServedModel {
         readonly batching: Batching;
         readonly queue: QueueReference;
         readonly maxRows: number;
+        /** Whether a request may have more rows than a batch. */
+        readonly splits: boolean;
         readonly sloMs: number | undefined;
         /** Levels of priority of requests, and that of those that name none; undefined where all are the same. */
         readonly priorities: { readonly levels: number; readonly default: number } | undefined;

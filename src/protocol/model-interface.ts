@@ -15,8 +15,9 @@ export interface ModelInterface {
   readonly signature: ModelSignature;
   /** Whether rows of several requests may run together: then the first dimension of every input is the batch, -1 in the signature. */
   readonly batching: boolean;
-  /** Most rows of one request when batching. */
   readonly maxBatchSize: number;
+  /** Most rows of one request when batching: more than a batch has, where requests are split. */
+  readonly maxRows: number;
 }
 
 /** Bounds on one tensor of a request, checked before anything is allocated for it. */
@@ -162,10 +163,12 @@ export class InterfaceChecks {
         `input '${inputs[i]!.name}' has ${shapes[i]![0]} rows, but input '${inputs[0]!.name}' has ${rows}; the first dimension is the batch and is the same for all inputs of model '${this.model.name}'`,
       );
     }
-    if (rows > this.model.maxBatchSize) {
+    const { maxRows, maxBatchSize, name } = this.model;
+    if (rows > maxRows) {
+      const limit = maxRows > maxBatchSize ? ', which is what its queue may hold (queue.max_rows)' : '';
       throw new BatchportError(
         'BAD_TENSOR',
-        `inference request batch-size must be <= ${this.model.maxBatchSize} for '${this.model.name}', got ${rows}; send the rows in several requests`,
+        `inference request batch-size must be <= ${maxRows} for '${name}'${limit}, got ${rows}; send the rows in several requests`,
       );
     }
     return rows;

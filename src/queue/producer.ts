@@ -232,6 +232,12 @@ export class Producer<T> {
     return true;
   }
 
+  /** Rows that were admitted and are not placed after all. */
+  dismiss(rows: number): void {
+    this.#queuedRows -= rows;
+    this.#publishQueued();
+  }
+
   /** Whether not even one more row may queue. Cheap enough to ask before a body is read. */
   get full(): boolean {
     if (this.#totalQueued() < this.#limits.maxRows) return false;
@@ -285,8 +291,7 @@ export class Producer<T> {
     }
     const bytes = inputs.reduce((sum, input) => sum + input.length, 0);
     if (this.#waitingBytes + bytes > this.capacityBytes) {
-      this.#queuedRows -= rows;
-      this.#publishQueued();
+      this.dismiss(rows);
       return 'full';
     }
     this.#waitingBytes += bytes;
@@ -319,10 +324,9 @@ export class Producer<T> {
     const at = this.#waiting.findIndex((request) => request.owner === owner);
     if (at < 0) return false;
     const { rows, bytes } = this.#waiting[at]!;
-    this.#queuedRows -= rows;
     this.#waitingBytes -= bytes;
     this.#waiting.splice(at, 1);
-    this.#publishQueued();
+    this.dismiss(rows);
     // Those behind the first may find space where it did not.
     if (at === 0) this.#placeWaiting();
     return true;

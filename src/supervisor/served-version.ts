@@ -171,6 +171,7 @@ export class ServedVersion {
             batching,
             queue: segment.reference(),
             maxRows: this.config.queue.maxRows,
+            splits: this.config.splitLargeRequests,
             sloMs: this.config.sloMs,
             priorities: this.config.priorities,
             collects: this.config.maxQueueDelayUs > 0,
@@ -201,6 +202,7 @@ function isOut(placement: Placement): boolean {
 function publicConfig(config: ModelConfig): Record<string, unknown> {
   return {
     max_queue_delay_us: config.maxQueueDelayUs,
+    split_large_requests: config.splitLargeRequests,
     instances: config.instances,
     queue: { max_rows: config.queue.maxRows, max_bytes: config.queue.maxBytes },
     ...(config.devices === undefined ? {} : { devices: config.devices }),

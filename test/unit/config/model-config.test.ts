@@ -146,6 +146,7 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"queue": {"max_row": 8}}', '1:12: unknown key "max_row" in queue (did you mean "max_rows"?)'],
   ['{"queue": {"size": 8}}', '1:12: unknown key "size" in queue; known are max_rows, max_bytes'],
   ['{"queue": {"__proto__": 8}}', '1:12: unknown key "__proto__" in queue; known are max_rows, max_bytes'],
+  ['{"split_large_requests": 1}', '1:26: split_large_requests is 1; it must be true or false'],
   ['{"priority_levels": 17}', '1:21: priority_levels is 17; it must be an integer from 0 to 16'],
   ['{"default_priority_level": 0}', '1:28: default_priority_level is 0; it must be an integer from 1 to 16'],
   ['{"inputs": []}', '1:2: inputs is not supported by this version; remove it'],
@@ -208,6 +209,7 @@ test('a file over 1 MiB is refused without being read as JSON', () => {
 test('without a file, and with an empty object, every default that needs no signature is there', () => {
   assert.deepEqual(configOf({}), {
     maxBatchSize: undefined,
+    splitLargeRequests: true,
     maxQueueDelayUs: 0,
     instances: { min: 1, max: 1 },
     devices: undefined,
@@ -225,6 +227,7 @@ test('without a file, and with an empty object, every default that needs no sign
 test('every key of the file arrives in its field', () => {
   const config = configOf({
     max_batch_size: 32,
+    split_large_requests: false,
     max_queue_delay_us: 500,
     instances: { min: 2, max: 4 },
     devices: ['cpu'],
@@ -239,6 +242,7 @@ test('every key of the file arrives in its field', () => {
   });
   assert.deepEqual(config, {
     maxBatchSize: 32,
+    splitLargeRequests: false,
     maxQueueDelayUs: 500,
     instances: { min: 2, max: 4 },
     devices: ['cpu'],
@@ -293,5 +297,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 23);
+  assert.equal(keys, 24);
 });

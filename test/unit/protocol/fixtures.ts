@@ -16,7 +16,7 @@ export function model(
   name: string,
   inputs: readonly TensorSpec[],
   outputs: readonly TensorSpec[],
-  options: { maxBatchSize?: number; skippedOutputs?: readonly SkippedOutput[] } = {},
+  options: { maxBatchSize?: number; maxRows?: number; skippedOutputs?: readonly SkippedOutput[] } = {},
 ): ModelInterface {
   const maxBatchSize = options.maxBatchSize ?? 0;
   return {
@@ -30,6 +30,7 @@ export function model(
     },
     batching: maxBatchSize > 0,
     maxBatchSize,
+    maxRows: options.maxRows ?? maxBatchSize,
   };
 }
 
