@@ -4,64 +4,22 @@
  * In each round the capacity is measured with a closed loop, then requests come at their own times (Poisson) at multiples of it; latency counts from the time they were due.
  * Generator and server share the machine. Below capacity the answers are held against a simulated queue whose runs take what the server says that runs take.
  */
-import { execFile } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
-import { promisify } from 'node:util';
 import { COST_POINTS } from '../../src/queue/geometry.ts';
 import { costUs } from '../../src/scheduler/cost-curve.ts';
 import { Random } from '../support/random.ts';
 import { makeRepository } from '../support/repository.ts';
-import { PROJECT_DIR, startServer, type TestServer } from '../support/server.ts';
+import { startServer, type TestServer } from '../support/server.ts';
+import { countOf, openLoad, p99, type Run, SLO_MS } from './bench-command.ts';
 import type { Benchmark, Measurement, Target } from './benchmark.ts';
 import { DEMO_DIR } from './demo.ts';
 
-const SLO_MS = 100;
 const CLIENTS = 8;
 const BELOW = 0.8;
 /** Row bytes of the classifier's input: 110 KB, as a client sends a line of text. */
 const OCR = 'ocr_classifier';
 const OCR_SHAPE = 'x:1,3,48,192';
-const OUTPUT_MAX_BYTES = 2 ** 20;
-
-interface Distribution {
-  readonly count: number;
-  readonly p99: number | null;
-  readonly max: number;
-}
-
-/** A run, as `bin/serve bench --json` tells it. */
-interface Run {
-  readonly requests: number;
-  readonly ok: number;
-  readonly ok_per_s: number;
-  readonly goodput_per_s: number | null;
-  readonly latency_ms: Distribution;
-  readonly not_ok: readonly { readonly outcome: string; readonly count: number; readonly latency_ms: Distribution }[];
-}
-
-const run = promisify(execFile);
-
-async function bench(server: TestServer, model: string, seconds: number, ...args: readonly string[]): Promise<Run> {
-  const all = [path.join(PROJECT_DIR, 'bin/serve'), 'bench', model, '--url', server.url, '--json', '--data', 'zeros'];
-  all.push(
-    '--duration-s',
-    String(seconds),
-    '--warm-up-s',
-    String(Math.min(1, seconds)),
-    '--slo-ms',
-    String(SLO_MS),
-    ...args,
-  );
-  const { stdout } = await run(process.execPath, all, { maxBuffer: OUTPUT_MAX_BYTES });
-  return (JSON.parse(stdout) as { runs: Run[] }).runs[0]!;
-}
-
-const p99 = ({ p99: value, max }: Distribution): number => value ?? max;
-
-function countOf({ not_ok }: Run, ...outcomes: readonly string[]): number {
-  return not_ok.reduce((sum, { outcome, count }) => sum + (outcomes.includes(outcome) ? count : 0), 0);
-}
 
 /** Latest of the refusals, but for one in a hundred. */
 function refusedMs({ not_ok }: Run): number {
@@ -130,11 +88,11 @@ export const OVERLOAD: Benchmark = {
       values.set(name, known);
     };
     for (let round = 0; round < size.rounds; round++) {
-      const closed = await bench(server, 'conv', size.roundS, '-c', String(CLIENTS));
+      const closed = await openLoad(server, 'conv', size.roundS, '-c', String(CLIENTS));
       note('conv.capacity_per_s', closed.ok_per_s);
       for (const factor of size.quick ? [2] : [BELOW, 1.5, 2, 3, 10]) {
         const ratePerS = Math.max(1, factor * closed.ok_per_s);
-        const open = await bench(
+        const open = await openLoad(
           server,
           'conv',
           size.roundS,
@@ -156,8 +114,15 @@ export const OVERLOAD: Benchmark = {
         }
       }
       const shape = ['--shape', OCR_SHAPE];
-      const ocr = await bench(server, OCR, size.roundS, '-c', String(CLIENTS), ...shape);
-      const open = await bench(server, OCR, size.roundS, '--rate', Math.max(1, 2 * ocr.ok_per_s).toFixed(1), ...shape);
+      const ocr = await openLoad(server, OCR, size.roundS, '-c', String(CLIENTS), ...shape);
+      const open = await openLoad(
+        server,
+        OCR,
+        size.roundS,
+        '--rate',
+        Math.max(1, 2 * ocr.ok_per_s).toFixed(1),
+        ...shape,
+      );
       note('ocr-200pct.goodput_ratio', (open.goodput_per_s ?? 0) / ocr.ok_per_s, { atLeast: 0.8 });
       note('ocr-200pct.capacity_per_s', ocr.ok_per_s);
       note('ocr-200pct.p99_ms', p99(open.latency_ms), { atMost: SLO_MS });

@@ -22,6 +22,7 @@ import { IDLE_MEMORY } from './idle-memory.ts';
 import { LARGE_JSON } from './large-json.ts';
 import { LOAD_KINDS, type LoadKind, loadGenerator } from './load.ts';
 import { thisMachine } from './machine.ts';
+import { NEIGHBOURS } from './neighbours.ts';
 import { OVERLOAD } from './overload.ts';
 import { QUEUE_COST } from './queue-cost.ts';
 import { document, heading, type RunFacts, table, verdicts } from './report.ts';
@@ -39,6 +40,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   QUEUE_COST,
   TUNE,
   OVERLOAD,
+  NEIGHBOURS,
   FAULTS,
 ];
 
