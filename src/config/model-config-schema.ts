@@ -22,6 +22,7 @@ const QUEUE_DELAY_US_MAX = 10_000_000;
 const INSTANCES_MAX = 64;
 const DEVICES_MAX = 64;
 const SLO_MS_MAX = 24 * 3600 * 1000;
+const IDLE_UNLOAD_S_MAX = 30 * 24 * 3600;
 const RUN_TIMEOUT_MS_MIN = 100;
 const RUN_TIMEOUT_MS_MAX = 24 * 3600 * 1000;
 const OPTIONS_MAX = 128;
@@ -146,6 +147,11 @@ export const modelConfigSchema = object({
   default_priority_level: integer(1, PRIORITY_LEVELS_MAX, 'an integer')
     .optional()
     .describe('Level of requests that name none, or 0. Default: the middle one, of two the lower.'),
+  idle_unload_s: integer(1, IDLE_UNLOAD_S_MAX, 'an integer number of seconds')
+    .optional()
+    .describe(
+      'Time without requests, in seconds, after which the weights are released. The next request loads them again and waits for that, inside its deadline. Default: never.',
+    ),
   run_timeout_ms: integer(RUN_TIMEOUT_MS_MIN, RUN_TIMEOUT_MS_MAX, 'an integer number of milliseconds')
     .optional()
     .describe(

@@ -40,6 +40,8 @@ export interface ModelConfig {
   readonly sloMs: number | undefined;
   /** Levels of priority of requests, and that of those that name none, from 1, the most urgent; undefined = all are the same. */
   readonly priorities: { readonly levels: number; readonly default: number } | undefined;
+  /** Time without requests after which the weights are released until somebody asks again; undefined = never. */
+  readonly idleUnloadS: number | undefined;
   /** Longest time of one run; undefined = the server's. */
   readonly runTimeoutMs: number | undefined;
   readonly queue: { readonly maxRows: number; readonly maxBytes: number };
@@ -171,6 +173,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     devices: file.devices,
     sloMs: file.slo_ms,
     priorities: prioritiesOf(file),
+    idleUnloadS: file.idle_unload_s,
     runTimeoutMs: file.run_timeout_ms,
     queue: {
       maxRows: file.queue?.max_rows ?? Math.max(QUEUE_ROWS_DEFAULT, file.max_batch_size ?? 0),

@@ -111,7 +111,7 @@ export class DeviceChild {
 
   /** Whether nothing is left to load. */
   get settled(): boolean {
-    return this.#placements().every(([, { state }]) => state === 'serving' || state === 'failed');
+    return this.#placements().every(([, { state }]) => state !== 'waiting' && state !== 'loading');
   }
 
   #placements(): (readonly [ServedVersion, Placement])[] {
@@ -140,7 +140,11 @@ export class DeviceChild {
       case 'ready':
         this.#available = true;
         this.process.up();
+        // What waits to be asked for can be loaded again; the others find out by their loads.
+        for (const [, placement] of this.#placements()) if (placement.state === 'idle') placement.outage = undefined;
+        if (this.settled) this.process.ready();
         this.#options.loads.enqueueAll(this);
+        this.#options.onChange();
         return;
       case 'refused':
         this.#options.onRefused(message.message);
@@ -192,8 +196,14 @@ export class DeviceChild {
         if (version?.segment !== undefined) stopInstance(version.segment, message.slot, false);
         return;
       }
-      case 'unloaded':
+      case 'unloaded': {
+        const [version, placement] = this.#placements().find(([{ key }]) => key === message.model) ?? [];
+        if (version === undefined || placement?.state !== 'unloading') return;
+        placement.state = 'idle';
+        this.#options.ledger.unloaded(this.name, version);
+        this.#options.onChange();
         return;
+      }
     }
   }
 
@@ -293,6 +303,16 @@ export class DeviceChild {
     }
   }
 
+  /** Releases a version that is served: its instances end after the batch at hand, then its weights are let go. */
+  unload(version: ServedVersion): void {
+    const [, placement] = this.#placements().find(([one]) => one === version) ?? [];
+    if (placement?.state !== 'serving' || version.segment === undefined) return;
+    placement.state = 'unloading';
+    for (const slot of placement.running) stopInstance(version.segment, slot, true);
+    this.process.send({ type: 'unload', model: version.key });
+    this.#options.onChange();
+  }
+
   /** Looks after the process: whether it lives, and whether its runs keep to their limits. To be called often. */
   watch(nowMs: number, lookAtState: boolean): void {
     for (const { version, slot, limitMs } of this.process.watch(nowMs, lookAtState, this.#runs())) {
@@ -358,7 +378,8 @@ export class DeviceChild {
   /** Its models are served by others only, from now on. */
   #unserve(reason: string): void {
     for (const [version, placement] of this.#placements()) {
-      if (placement.state === 'failed') continue;
+      if (placement.state === 'unloading') placement.state = 'idle';
+      if (placement.state === 'failed' || placement.state === 'idle') continue;
       placement.state = 'waiting';
       if (version.placements.some(({ state }) => state === 'serving' || state === 'loading')) continue;
       const { state } = version.record;

@@ -176,6 +176,11 @@ export class MemoryLedger {
     entry.dirty = true;
   }
 
+  /** A version has been released on a device. */
+  unloaded(device: string, version: ServedVersion): void {
+    this.#entryOf(version, device).shareBytes = undefined;
+  }
+
   /** The process of a device has ended, and all its memory with it. */
   released(device: string): void {
     for (const entry of this.#entriesOf(device)) entry.shareBytes = undefined;

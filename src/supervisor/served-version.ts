@@ -20,7 +20,8 @@ export interface Placement {
   readonly device: string;
   /** Instance slots that belong to the device: the first `config.instances.max` of these may run. */
   readonly slots: readonly number[];
-  state: 'waiting' | 'loading' | 'serving' | 'failed';
+  /** `idle`: unloaded until somebody asks for it, see Idleness. */
+  state: 'waiting' | 'loading' | 'serving' | 'unloading' | 'idle' | 'failed';
   /** Why it failed. */
   reason: string;
   /** It has failed, and what goes on now is another try: until that succeeds it counts as failed. */
@@ -210,6 +211,7 @@ function publicConfig(config: ModelConfig): Record<string, unknown> {
       ? {}
       : { priority_levels: config.priorities.levels, default_priority_level: config.priorities.default }),
     ...(config.sloMs === undefined ? {} : { slo_ms: config.sloMs }),
+    ...(config.idleUnloadS === undefined ? {} : { idle_unload_s: config.idleUnloadS }),
     ...(config.runTimeoutMs === undefined ? {} : { run_timeout_ms: config.runTimeoutMs }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
   };

@@ -76,6 +76,8 @@ function processes(supervisor: Supervisor) {
   ];
 }
 
+const IDLE_REASON = 'nobody has asked for it for idle_unload_s; it is loaded again when somebody does';
+
 /** The document at /status. Keys as in the protocol: snake_case. */
 export function statusDocument(supervisor: Supervisor): unknown {
   const { ready, reason } = supervisor.readiness.now(supervisor.state);
@@ -154,7 +156,7 @@ function modelStatus(version: ServedVersion) {
     devices: placements.map(({ device, state, reason, outage, running, slots, loadMs, canary }) => ({
       device,
       state,
-      reason: state === 'serving' ? '' : (outage ?? reason),
+      reason: state === 'serving' ? '' : (outage ?? (state === 'idle' ? IDLE_REASON : reason)),
       canary: canary?.detail ?? null,
       instances: { running: running.size, min: config.instances.min, max: slots.length },
       load_ms: Math.round(loadMs),

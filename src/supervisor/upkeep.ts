@@ -8,6 +8,7 @@ import { STATUS_WORKER_LOST } from '../queue/result.ts';
 import { decide, initialScaler, type ScalerState } from '../scheduler/instance-scaler.ts';
 import type { CostCache } from './cost-cache.ts';
 import type { DeviceChild } from './device-child.ts';
+import { Idleness } from './idleness.ts';
 import type { IngressChild } from './ingress-child.ts';
 import type { Loads } from './loads.ts';
 import type { MemoryLedger } from './memory-ledger.ts';
@@ -43,6 +44,7 @@ export class Upkeep {
   readonly #oom: OomWatch;
   readonly #log: Logger;
   readonly #scalers = new Map<Placement, ScalerState>();
+  readonly #idleness: Idleness;
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
   #scaling = true;
@@ -56,6 +58,7 @@ export class Upkeep {
     this.#costs = costs;
     this.#oom = oom;
     this.#log = log;
+    this.#idleness = new Idleness(devices, loads, log);
   }
 
   start(): void {
@@ -88,6 +91,7 @@ export class Upkeep {
       if (version.abandoned) failQueued(segment, bells, STATUS_WORKER_LOST);
       nudge(segment, bells);
       if (this.#scaling && version.config.instances.max > version.config.instances.min) this.#scale(version);
+      if (this.#scaling) this.#idleness.look(version, now);
       if (this.#ticks % TRIM_TICKS === 0) segment.trim(bells);
     }
   }
