@@ -24,10 +24,17 @@ import {
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
+export const MODEL_CONTROL_MODES = ['none', 'poll', 'explicit'] as const;
+export type ModelControlMode = (typeof MODEL_CONTROL_MODES)[number];
+
 export interface SettingValues {
   /** A single model file; exactly one of `model` and `modelRepository` is set wherever a server is to be run. */
   readonly model: string | undefined;
   readonly modelRepository: string | undefined;
+  readonly modelControlMode: ModelControlMode;
+  /** Models to load at the start in the mode explicit. */
+  readonly loadModels: readonly string[];
+  readonly repositoryPollS: number;
   readonly devices: readonly string[];
   readonly strictReadiness: boolean;
   /** Of each device; undefined = what it has. */
@@ -113,6 +120,38 @@ export const SETTINGS: {
     defaultText: 'none',
     group: 'Model',
     description: 'Directory of models to serve, <model>/<version>/model.onnx; instead of MODEL.',
+  },
+  modelControlMode: {
+    key: 'model_control_mode',
+    flag: 'model-control-mode',
+    env: 'BATCHPORT_MODEL_CONTROL_MODE',
+    kind: choice('MODE', MODEL_CONTROL_MODES),
+    default: () => 'none',
+    defaultText: 'none',
+    group: 'Model',
+    description:
+      'none: the repository is read at start. poll: it is looked at again at intervals, and changes are loaded. explicit: models are loaded and unloaded on command.',
+  },
+  loadModels: {
+    key: 'load_models',
+    flag: 'load-model',
+    env: 'BATCHPORT_LOAD_MODEL',
+    kind: textList('names of models'),
+    default: () => [],
+    defaultText: 'none',
+    group: 'Model',
+    description: 'Model to load at the start with --model-control-mode explicit; may be repeated, * for all.',
+  },
+  repositoryPollS: {
+    key: 'repository_poll_s',
+    flag: 'repository-poll-s',
+    env: 'BATCHPORT_REPOSITORY_POLL_S',
+    kind: seconds(0.1, 86_400),
+    default: () => 15,
+    defaultText: '15',
+    unit: 'seconds',
+    group: 'Model',
+    description: 'Time between two looks at the repository with --model-control-mode poll.',
   },
   devices: {
     key: 'devices',

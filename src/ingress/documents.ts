@@ -6,12 +6,15 @@ import { PACKAGE_NAME, PACKAGE_VERSION } from '../config/version.ts';
 import { modelMetadata, serverMetadata } from '../protocol/metadata.ts';
 import type { TensorSpec } from '../tensor/signature.ts';
 import { isReady, type ModelEntry, ModelTable } from './model-table.ts';
+import type { RemoteControl } from './remote-control.ts';
 import type { Route } from './router.ts';
 import { interfaceOf } from './served-model.ts';
 
 const PLATFORM = 'onnxruntime_onnx';
 /** Extensions of the protocol that the server passes tests for. */
 const EXTENSIONS = ['binary_tensor_data', 'model_configuration', 'schedule_policy'] as const;
+/** And those that it has where models are loaded on command. */
+const CONTROL_EXTENSIONS = ['model_repository', 'model_repository(unload_dependents)'] as const;
 
 export interface Document {
   readonly status: number;
@@ -20,19 +23,24 @@ export interface Document {
 
 export class Documents {
   readonly #models: ModelTable;
+  readonly #extensions: readonly string[];
+  /** What changes the documents. */
+  readonly control: RemoteControl;
   /** Whether the server as a whole is ready, and why not. */
   ready = false;
   reason = 'starting';
 
-  constructor(models: ModelTable) {
+  constructor(models: ModelTable, control: RemoteControl) {
     this.#models = models;
+    this.control = control;
+    this.#extensions = control.open ? [...EXTENSIONS, ...CONTROL_EXTENSIONS] : EXTENSIONS;
   }
 
   /** @throws BatchportError where the answer is an error. */
   answer(route: Route): Document {
     switch (route.endpoint) {
       case 'serverMetadata':
-        return ok(serverMetadata(PACKAGE_NAME, PACKAGE_VERSION, EXTENSIONS));
+        return ok(serverMetadata(PACKAGE_NAME, PACKAGE_VERSION, this.#extensions));
       case 'live':
         return ok({ live: true });
       case 'ready':
@@ -50,12 +58,8 @@ export class Documents {
         return ok(this.index(Buffer.alloc(0)));
       case 'repositoryLoad':
       case 'repositoryUnload':
-        throw new BatchportError(
-          'BAD_REQUEST',
-          'Models cannot be loaded or unloaded over the network by this server: its repository is read at start.',
-        );
       case 'infer':
-        throw new Error('inference is not a document: this is a bug');
+        throw new Error(`${route.endpoint} is not a document: this is a bug`);
     }
   }
 

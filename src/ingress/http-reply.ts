@@ -60,6 +60,11 @@ export function sendJson(response: ServerResponse, status: number, document: unk
   );
 }
 
+/** What was asked for has been done, and there is nothing to tell. */
+export function sendEmpty(response: ServerResponse): void {
+  send(response, 200, [], Buffer.alloc(0));
+}
+
 /** Sends `{"error", "code"}` with the status of the error's kind. */
 export function sendError(response: ServerResponse, error: BatchportError): void {
   const headers: string[] = [];

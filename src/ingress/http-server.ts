@@ -21,11 +21,12 @@ import { Connection } from './connection.ts';
 import { headRefusal, sooner } from './deadline.ts';
 import type { Documents } from './documents.ts';
 import { Expander, parseEncoding } from './expand.ts';
-import { rawAnswer, sendError, sendJson, sendResult } from './http-reply.ts';
+import { rawAnswer, sendEmpty, sendError, sendJson, sendResult } from './http-reply.ts';
 import { asBatchportError, Inference, queueFull, type Reply, shuttingDown } from './inference.ts';
 import { listenOn } from './listen-on.ts';
 import { ModelTable } from './model-table.ts';
 import { writeLonePiecesAlone } from './one-write.ts';
+import { controlParameters } from './remote-control.ts';
 import { answerEncoding, type RequestHeaders, readHeaders } from './request-headers.ts';
 import { type Route, Router } from './router.ts';
 import { OUTCOME_INDEX, type Serving } from './served-model.ts';
@@ -125,8 +126,18 @@ export class HttpServer {
       if (fault !== undefined) throw fault;
       const route = this.#router.match(request.method ?? '', request.url ?? '');
       if (route.endpoint === 'infer') this.#infer(request, response, connection, headers, route, startedUs);
-      else if (route.endpoint === 'repositoryIndex' && headers.contentLength !== 0 && !headers.expectsContinue) {
-        this.#index(request, response, connection, headers);
+      else if (route.endpoint === 'repositoryLoad' || route.endpoint === 'repositoryUnload') {
+        this.#documents.control.requireOpen();
+        const action = route.endpoint === 'repositoryLoad' ? 'load' : 'unload';
+        this.#withBody(request, response, connection, headers, async (body) => {
+          await this.#documents.control.request(action, route.model, controlParameters(body));
+          sendEmpty(response);
+        });
+      } else if (route.endpoint === 'repositoryIndex' && headers.contentLength !== 0 && !headers.expectsContinue) {
+        // It takes a small body: `{"ready": true}` leaves out what is not ready.
+        this.#withBody(request, response, connection, headers, async (body) => {
+          sendJson(response, 200, this.#documents.index(body));
+        });
       } else {
         const { status, document } = this.#documents.answer(route);
         dropBody(request, response, connection, headers);
@@ -173,24 +184,33 @@ export class HttpServer {
     }
   }
 
-  /** The repository index takes a small body: `{"ready": true}` leaves out what is not ready. */
-  #index(request: IncomingMessage, response: ServerResponse, connection: Connection, headers: RequestHeaders): void {
-    const answer = (body: Buffer): void => {
+  /** Reads a small body, and then lets `act` answer; what it throws is answered here. @throws BODY_TOO_LARGE */
+  #withBody(
+    request: IncomingMessage,
+    response: ServerResponse,
+    connection: Connection,
+    headers: RequestHeaders,
+    act: (body: Buffer) => Promise<void>,
+  ): void {
+    const answer = async (body: Buffer): Promise<void> => {
       try {
-        sendJson(response, 200, this.#documents.index(body));
+        await act(body);
       } catch (error) {
-        sendError(response, asBatchportError(error));
+        const refusal = asBatchportError(error);
+        this.noteBug(refusal);
+        sendError(response, refusal);
       }
       connection.watch(response);
     };
     if (headers.contentLength === -1 && !headers.chunked) {
       request.resume();
-      answer(Buffer.alloc(0));
+      void answer(Buffer.alloc(0));
       return;
     }
     this.#budget.check(headers.contentLength);
+    if (headers.expectsContinue) response.writeContinue();
     connection.reading = new BodyRead(request, headers.contentLength, this.#budget, {
-      bodyRead: answer,
+      bodyRead: (body) => void answer(body),
       bodyFailed: (error) => {
         connection.closeAfter(response);
         sendError(response, error);

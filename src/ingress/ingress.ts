@@ -19,6 +19,7 @@ import { GrpcPort } from './grpc-port.ts';
 import { HttpServer } from './http-server.ts';
 import { JsonThreads } from './json-threads.ts';
 import { ModelTable } from './model-table.ts';
+import { RemoteControl } from './remote-control.ts';
 
 /** How often queues are looked at without a ring. */
 const POLL_MS = 50;
@@ -33,6 +34,7 @@ export class IngressProcess {
   readonly #log: Logger;
   readonly #send: SendMessage<FromIngress>;
   readonly #models: ModelTable;
+  readonly #control: RemoteControl;
   readonly #documents: Documents;
   readonly #http: HttpServer;
   /** Undefined when gRPC is off. */
@@ -53,7 +55,8 @@ export class IngressProcess {
     });
     const end = { slot: init.slot, bellFds, maxTensorBytes: 8 * settings.maxBodyBytes };
     this.#models = new ModelTable(end, jsonThreads);
-    this.#documents = new Documents(this.#models);
+    this.#control = new RemoteControl(settings.modelControlMode, (message) => send(message));
+    this.#documents = new Documents(this.#models, this.#control);
     this.#http = new HttpServer(this.#models, this.#documents, budget, settings, this.#log);
     if (init.grpcListenFd !== undefined) this.#grpc = this.#makeGrpcPort(settings, budget);
     this.#listenToBell(`/proc/${init.supervisorPid}/fd/${init.bellFd}`);
@@ -100,7 +103,11 @@ export class IngressProcess {
         this.#documents.ready = message.ready;
         this.#documents.reason = message.reason;
         this.#models.update(message.models);
+        this.#send({ type: 'models-taken', number: message.number });
         this.#grpc?.readinessChanged();
+        return;
+      case 'controlled':
+        this.#control.answered(message);
         return;
       case 'drain':
         this.#drain(message.timeoutMs);

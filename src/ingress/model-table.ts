@@ -33,7 +33,9 @@ export class ModelTable {
   update(announced: readonly ServedModel[]): void {
     const next = new Map<string, Map<string, ModelEntry>>();
     for (const model of announced) {
-      const old = this.#models.get(model.name)?.get(model.version);
+      const known = this.#models.get(model.name)?.get(model.version);
+      // Another one of the same number has a queue of its own.
+      const old = known?.announced.incarnation === model.incarnation ? known : undefined;
       const entry: ModelEntry = old ?? {
         name: model.name,
         version: model.version,

@@ -1,6 +1,7 @@
 /**
  * Messages between the supervisor and its children, over Node's IPC channel: small, plain data. Tensors never travel here.
  */
+import type { ModelControlMode } from '../config/settings.ts';
 import type { QueueShape } from '../queue/geometry.ts';
 import type { KeyPoints, MemoryPoint } from '../scheduler/memory-fit.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
@@ -147,7 +148,10 @@ export interface ServedModel {
   readonly name: string;
   readonly version: string;
   readonly state: string;
+  /** Why it is not READY; of one that is, what there is to say. */
   readonly reason: string;
+  /** Differs between two of the same number, of which one takes the place of the other. */
+  readonly incarnation: number;
   /** Whether requests may enter its queue: true also while its devices are being restarted. */
   readonly accepting: boolean;
   /** Undefined until the model has been loaded once. */
@@ -185,11 +189,27 @@ export type ToIngress =
     }
   | {
       readonly type: 'models';
+      /** Rises; to be told back when it has been taken over. */
+      readonly number: number;
       readonly ready: boolean;
       readonly reason: string;
       readonly models: readonly ServedModel[];
     }
+  /** What came of a ControlRequest. */
+  | {
+      readonly type: 'controlled';
+      readonly id: number;
+      readonly error?: { readonly code: string; readonly message: string };
+    }
   | { readonly type: 'drain'; readonly timeoutMs: number };
+
+/** Asked by a client of an ingress: to load or to unload a model. */
+export interface ControlRequest {
+  readonly action: 'load' | 'unload';
+  readonly model: string;
+  /** Text of a config.json, instead of the model's own. */
+  readonly config?: string;
+}
 
 export interface IngressSettings {
   readonly maxBodyBytes: number;
@@ -198,6 +218,7 @@ export interface IngressSettings {
   readonly bodyIdleTimeoutS: number;
   readonly keepAliveTimeoutS: number;
   readonly logLevel: string;
+  readonly modelControlMode: ModelControlMode;
 }
 
 export type FromIngress =
@@ -205,4 +226,7 @@ export type FromIngress =
   /** The event loop turns. */
   | { readonly type: 'alive' }
   | { readonly type: 'listening' }
+  /** The models of this number are known, and no request goes to any others from now on. */
+  | { readonly type: 'models-taken'; readonly number: number }
+  | { readonly type: 'control'; readonly id: number; readonly request: ControlRequest }
   | { readonly type: 'drained'; readonly unanswered: number };

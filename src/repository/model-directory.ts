@@ -55,14 +55,15 @@ export interface RepositoryModel {
   readonly problem?: string;
 }
 
-export function readModelDirectory(directory: string, name: string): RepositoryModel {
+/** @param given a configuration to be taken instead of the model's own. */
+export function readModelDirectory(directory: string, name: string, given?: ModelConfig): RepositoryModel {
   const nothing = { name, directory, config: DEFAULT_MODEL_CONFIG, versions: [], ignored: [] };
   const list = listNames(directory, ENTRIES_MAX);
   if ('problem' in list) {
     return { ...nothing, problem: list.problem };
   }
   const { versions, ignored } = sortEntries(directory, list.names);
-  const { config, problem } = readConfig(directory);
+  const { config, problem } = given === undefined ? readConfig(directory) : { config: given };
   const choice = chooseVersions(versions, config.versionPolicy, (version) =>
     entryExists(join(directory, version, MODEL_FILE)),
   );

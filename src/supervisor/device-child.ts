@@ -313,6 +313,12 @@ export class DeviceChild {
     this.#options.onChange();
   }
 
+  /** Lets go of a version that was loaded and does not serve. */
+  discard(version: ServedVersion): void {
+    this.#options.ledger.unloaded(this.name, version);
+    this.process.send({ type: 'unload', model: version.key });
+  }
+
   /** Looks after the process: whether it lives, and whether its runs keep to their limits. To be called often. */
   watch(nowMs: number, lookAtState: boolean): void {
     for (const { version, slot, limitMs } of this.process.watch(nowMs, lookAtState, this.#runs())) {

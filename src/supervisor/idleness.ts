@@ -34,9 +34,9 @@ export class Idleness {
   }
 
   look(version: ServedVersion, nowMs: number): void {
-    const { segment } = version;
+    const { segment, withdrawn } = version;
     const { idleUnloadS } = version.config;
-    if (idleUnloadS === undefined || segment === undefined) return;
+    if (idleUnloadS === undefined || segment === undefined || withdrawn) return;
     const { queuedRows, runningRows } = census(segment);
     const seen = this.#seen.get(version);
     const rows = executedRows(version);

@@ -2,10 +2,11 @@
  * An ingress process seen from the supervisor. When it dies, its clients' connections die with it, its rows are given back, new connections wait in the listening
  * socket's backlog (which the supervisor holds) until the next one is up.
  */
+import { BatchportError } from '../config/errors.ts';
 import type { Logger } from '../config/log.ts';
 import type { ServerSettings } from '../config/settings.ts';
 import { IngressCounters, readIngress } from '../metrics/counters.ts';
-import type { FromIngress, ToIngress } from '../protocol/control.ts';
+import type { ControlRequest, FromIngress, ToIngress } from '../protocol/control.ts';
 import { counterOffset } from '../queue/geometry.ts';
 import { reclaimIngress } from '../queue/reclaim.ts';
 import { ChildProcess, type Takeover } from './child-process.ts';
@@ -32,7 +33,9 @@ export interface IngressChildOptions {
   readonly log: Logger;
   readonly oom: OomWatch;
   readonly versions: readonly ServedVersion[];
-  readonly announcement: () => ToIngress;
+  readonly announcement: () => Extract<ToIngress, { type: 'models' }>;
+  /** Carries out what a client has asked for. */
+  readonly onControl: (request: ControlRequest) => Promise<void>;
   readonly onListening: () => void;
 }
 
@@ -41,6 +44,9 @@ export class IngressChild {
   readonly process: ChildProcess<FromIngress, ToIngress>;
   readonly #options: IngressChildOptions;
   #listening = false;
+  /** Numbers of the announcements that were sent last and taken over last. */
+  #announced = 0;
+  #taken = 0;
   #unanswered = 0;
   /** Requests answered well before the current life began. */
   #answeredBefore = 0;
@@ -73,8 +79,38 @@ export class IngressChild {
     return this.#listening;
   }
 
-  send(message: ToIngress): void {
-    if (this.#listening || message.type !== 'models') this.process.send(message);
+  announce(message: Extract<ToIngress, { type: 'models' }>): void {
+    if (this.#listening) this.#announce(message);
+  }
+
+  #announce(message: Extract<ToIngress, { type: 'models' }>): void {
+    this.#announced = message.number;
+    this.process.send(message);
+  }
+
+  /** Number of the announcement that was sent last. */
+  get announced(): number {
+    return this.#announced;
+  }
+
+  /** Whether it knows the models as they were announced under this number. One that is not there knows no older ones. */
+  hasHeard(number: number): boolean {
+    return this.#taken >= number || this.process.pid === undefined;
+  }
+
+  async #control(id: number, request: ControlRequest): Promise<void> {
+    const { pid } = this.process;
+    let error: BatchportError | undefined;
+    try {
+      await this.#options.onControl(request);
+    } catch (thrown) {
+      if (!(thrown instanceof BatchportError))
+        this.#options.log.error({ err: thrown }, 'a model could not be controlled; this is a bug');
+      error = thrown instanceof BatchportError ? thrown : new BatchportError('INTERNAL', String(thrown));
+    }
+    if (this.process.pid !== pid) return;
+    const outcome = error === undefined ? {} : { error: { code: error.code, message: error.message } };
+    this.process.send({ type: 'controlled', id, ...outcome });
   }
 
   #handle(message: FromIngress): void {
@@ -99,15 +135,22 @@ export class IngressChild {
             bodyIdleTimeoutS: settings.bodyIdleTimeoutS,
             keepAliveTimeoutS: settings.keepAliveTimeoutS,
             logLevel: settings.logLevel,
+            modelControlMode: settings.modelControlMode,
           },
         });
-        this.process.send(announcement());
+        this.#announce(announcement());
         return;
       }
       case 'listening':
         this.#listening = true;
         this.process.ready();
         this.#options.onListening();
+        return;
+      case 'models-taken':
+        this.#taken = message.number;
+        return;
+      case 'control':
+        void this.#control(message.id, message.request);
         return;
       case 'drained':
         this.#unanswered = message.unanswered;
@@ -123,6 +166,7 @@ export class IngressChild {
   /** Gives back what the dead process held. */
   #exited(): Takeover {
     this.#listening = false;
+    this.#taken = 0;
     let requestsCut = 0;
     let answered = 0;
     for (const { segment, bells } of this.#options.versions) {

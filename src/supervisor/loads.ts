@@ -133,6 +133,14 @@ export class Loads {
     );
   }
 
+  /** A version is no longer kept. */
+  forget({ placements }: ServedVersion): void {
+    for (const placement of placements) {
+      this.#deaths.delete(placement);
+      this.#failures.delete(placement);
+    }
+  }
+
   stop(): void {
     this.#stopped = true;
     this.#stop.abort();
@@ -223,8 +231,10 @@ export class Loads {
     device.process.warming();
     const served = await device.serve(version, placement.slots.slice(0, version.config.instances.min));
     if (served.kind !== 'serving') {
-      if (served.kind === 'failed') this.#failed(load, served.message, 'canary');
-      else this.#died(load, served.outside);
+      if (served.kind === 'failed') {
+        this.#failed(load, served.message, 'canary');
+        device.discard(version);
+      } else this.#died(load, served.outside);
       return;
     }
     placement.state = 'serving';

@@ -83,7 +83,7 @@ const ROOM_MIN_BYTES = 64 * 2 ** 20;
 export class MemoryLedger {
   readonly #options: MemoryLedgerOptions;
   readonly #readHost: () => AvailableMemory;
-  readonly #entries: readonly Entry[];
+  readonly #byPlacement = new WeakMap<Placement, Entry>();
   /** On GPUs, what processes that are not ours had when it was last looked. */
   readonly #othersBytes = new Map<string, number>();
   readonly #pids = new Map<string, number>();
@@ -91,19 +91,19 @@ export class MemoryLedger {
   constructor(options: MemoryLedgerOptions) {
     this.#options = options;
     this.#readHost = options.host ?? (() => availableMemory());
-    this.#entries = options.versions.flatMap((version) =>
-      version.placements.map((placement) => ({
-        version,
-        placement,
-        stamp: '',
-        identity: undefined,
-        estimateBytes: version.sizeBytes,
-        report: undefined,
-        shareBytes: undefined,
-        leftBytes: 0,
-        tooLittleBytes: undefined,
-        dirty: false,
-      })),
+  }
+
+  /** Of all versions that are kept now. */
+  get #entries(): Entry[] {
+    return this.#options.versions.flatMap((version) =>
+      version.placements.map((placement) => {
+        let entry = this.#byPlacement.get(placement);
+        if (entry === undefined) {
+          entry = newEntry(version, placement);
+          this.#byPlacement.set(placement, entry);
+        }
+        return entry;
+      }),
     );
   }
 
@@ -375,6 +375,21 @@ export class MemoryLedger {
       `${roundSizeBytes(availableBytes)} (${source}) - ${roundSizeBytes(reserveBytes)} in reserve`
     );
   }
+}
+
+function newEntry(version: ServedVersion, placement: Placement): Entry {
+  return {
+    version,
+    placement,
+    stamp: '',
+    identity: undefined,
+    estimateBytes: version.sizeBytes,
+    report: undefined,
+    shareBytes: undefined,
+    leftBytes: 0,
+    tooLittleBytes: undefined,
+    dirty: false,
+  };
 }
 
 function claimOf({ version, estimateBytes, report, shareBytes }: Entry): Claim {

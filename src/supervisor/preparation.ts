@@ -49,6 +49,12 @@ export function readDevices(names: readonly string[]): Device[] {
  */
 export function readModels(settings: ServerSettings, devices: readonly Device[], log: Logger): RepositoryModel[] {
   if (settings.model !== undefined) {
+    if (settings.modelControlMode !== 'none') {
+      throw new ExitError(
+        'CONFIG',
+        '--model-control-mode is for a --model-repository, and not for a single model file.',
+      );
+    }
     const model = singleModel(settings.model);
     if (model.problem !== undefined) throw new ExitError('MODEL', `${settings.model} ${model.problem}`);
     const faulty = model.versions[0]?.problem;
@@ -57,20 +63,16 @@ export function readModels(settings: ServerSettings, devices: readonly Device[],
   }
   const directory = settings.modelRepository;
   if (directory === undefined) throw new Error('neither a model nor a repository: this is a bug');
-  const { models, problems } = scanRepository(directory);
+  const { models: all, problems } = scanRepository(directory);
+  const models = toLoad(all, settings);
   for (const { path, message } of problems) log.warn({ path }, message);
-  const names = new Set(devices.map(({ text }) => text));
+  const names = devices.map(({ text }) => text);
   const kept: RepositoryModel[] = [];
   let usable = 0;
   let why: string | undefined;
   for (const model of models) {
     for (const { name, reason } of model.ignored) log.warn({ model: model.name, entry: name }, reason);
-    const unknown = model.config.devices?.filter((name) => !names.has(parseOrText(name)));
-    const problem =
-      model.problem ??
-      (unknown !== undefined && unknown.length > 0
-        ? `its config.json asks for the device ${unknown.join(', ')}, which the server does not have; start it with --device ${unknown[0]}`
-        : undefined);
+    const problem = model.problem ?? deviceProblem(model, names);
     if (problem === undefined) {
       usable++;
       kept.push(model);
@@ -81,13 +83,46 @@ export function readModels(settings: ServerSettings, devices: readonly Device[],
     if (versions.length > 0) kept.push({ ...model, versions });
     why ??= `${JSON.stringify(model.name)} ${problem}`;
   }
-  if (usable === 0) {
+  if (usable === 0 && settings.modelControlMode === 'none') {
     why ??= problems[0]?.message ?? 'it holds no model';
     throw new ExitError('CONFIG', `Nothing to serve in ${directory}: ${why}`, {
       hint: 'A repository holds <model>/<version>/model.onnx; bin/serve check-config tells every problem.',
     });
   }
   return kept;
+}
+
+/** Those that are loaded at the start. @throws ExitError CONFIG for names that are none */
+function toLoad(models: readonly RepositoryModel[], settings: ServerSettings): readonly RepositoryModel[] {
+  const { modelControlMode, loadModels } = settings;
+  if (modelControlMode !== 'explicit' && loadModels.length > 0) {
+    throw new ExitError(
+      'CONFIG',
+      '--load-model is for --model-control-mode explicit; otherwise every model is loaded.',
+    );
+  }
+  if (modelControlMode !== 'explicit' || loadModels.includes('*')) return models;
+  const unknown = loadModels.filter((name) => !models.some((model) => model.name === name));
+  if (unknown.length > 0) {
+    throw new ExitError(
+      'CONFIG',
+      `The repository has no model ${unknown.map((name) => JSON.stringify(name)).join(', ')} (--load-model).`,
+    );
+  }
+  return models.filter(({ name }) => loadModels.includes(name));
+}
+
+/** Models of the repository that are not loaded at the start, and could be. */
+export function readShelved(settings: ServerSettings, loaded: readonly RepositoryModel[]): readonly RepositoryModel[] {
+  if (settings.modelRepository === undefined || settings.modelControlMode !== 'explicit') return [];
+  return scanRepository(settings.modelRepository).models.filter(({ name }) => !loaded.some((one) => one.name === name));
+}
+
+/** Why a model cannot be served on these devices, in words; undefined when it can. */
+export function deviceProblem({ config }: RepositoryModel, devices: readonly string[]): string | undefined {
+  const [unknown, ...more] = config.devices?.filter((name) => !devices.includes(parseOrText(name))) ?? [];
+  if (unknown === undefined) return undefined;
+  return `its config.json asks for the device ${[unknown, ...more].join(', ')}, which the server does not have; start it with --device ${unknown}`;
 }
 
 function parseOrText(name: string): string {

@@ -2,40 +2,51 @@
  * Whether the server is ready, derived from the states of the models and nothing else: never vacuously true.
  */
 
+import { announced } from './announced.ts';
 import type { ServedVersion } from './served-version.ts';
 import type { ServerState } from './supervisor.ts';
 
 export class Readiness {
   readonly #versions: readonly ServedVersion[];
   readonly #strict: boolean;
+  readonly #mayBeEmpty: boolean;
 
-  constructor(versions: readonly ServedVersion[], strict: boolean) {
+  /** @param mayBeEmpty whether a server without models is ready: they may be loaded later */
+  constructor(versions: readonly ServedVersion[], strict: boolean, mayBeEmpty: boolean) {
     this.#versions = versions;
     this.#strict = strict;
+    this.#mayBeEmpty = mayBeEmpty;
+  }
+
+  /** Those that are loaded or unloaded on command do not make the server unready meanwhile. */
+  get #counted(): ServedVersion[] {
+    return announced(this.#versions).filter(({ counts }) => counts);
   }
 
   /** Every version is ready, or nobody is about to make it so. */
   get settled(): boolean {
-    return this.#versions.every(({ record, abandoned }) => record.state === 'READY' || abandoned);
+    return this.#counted.every(({ record, abandoned }) => record.state === 'READY' || abandoned);
   }
 
   /** `reason` says why not, for people. */
   now(server: ServerState): { ready: boolean; reason: string } {
     if (server === 'draining' || server === 'stopped') return { ready: false, reason: 'the server is shutting down' };
-    const waiting = this.#versions.filter(({ record }) => record.state !== 'READY');
+    const counted = this.#counted;
+    const waiting = counted.filter(({ record }) => record.state !== 'READY');
     const failed = waiting.filter((version) => version.failed);
     const coming = waiting.length - failed.length;
     if (coming > 0) return { ready: false, reason: reasons(waiting.filter((version) => !failed.includes(version))) };
-    if (failed.length > 0 && (this.#strict || failed.length === this.#versions.length)) {
+    if (failed.length > 0 && (this.#strict || failed.length === counted.length)) {
       return { ready: false, reason: reasons(failed) };
     }
-    if (this.#versions.length === 0) return { ready: false, reason: 'there is no model' };
+    if (counted.length === 0 && !this.#mayBeEmpty) return { ready: false, reason: 'there is no model' };
     return { ready: true, reason: '' };
   }
 
   summary(): { modelsReady: number; modelsFailed: number } {
-    const ready = this.#versions.filter(({ record }) => record.state === 'READY').length;
-    return { modelsReady: ready, modelsFailed: this.#versions.length - ready };
+    const counted = this.#counted;
+    const ready = counted.filter(({ record }) => record.state === 'READY').length;
+    return { modelsReady: ready, modelsFailed: counted.length - ready };
   }
 }
 

@@ -7,11 +7,12 @@
 
 import type { ModelConfig } from '../config/model-config.ts';
 import { COUNTER_WORDS } from '../metrics/counters.ts';
-import type { Batching, CanaryReport, ServedModel } from '../protocol/control.ts';
+import { type Batching, type CanaryReport, modelKey, type ServedModel } from '../protocol/control.ts';
 import { Doorbells } from '../queue/bells.ts';
 import { planQueue } from '../queue/geometry.ts';
 import { Segment } from '../queue/segment.ts';
 import { INSTANCES_MAX } from '../queue/states.ts';
+import { fileStamp } from '../repository/file-stamp.ts';
 import { initialModelState, type ModelEvent, type ModelStateRecord, transition } from '../repository/model-state.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 
@@ -42,6 +43,10 @@ export class ServedVersion {
   readonly path: string;
   readonly sizeBytes: number;
   readonly config: ModelConfig;
+  /** Rises with every load on command, so that an old and a new one of the same number are told apart. */
+  readonly generation: number;
+  /** Of the model file, when it was read. */
+  readonly stamp: string;
   readonly placements: readonly Placement[];
   readonly #ingressSlots: number;
   readonly #bellWriteFds: readonly number[];
@@ -51,6 +56,12 @@ export class ServedVersion {
   segment: Segment | undefined;
   bells: Doorbells | undefined;
   /** Rows of batches that were taken over after a death, and rows that were given up. */
+  /** Whether the server is ready only when it is: so for those of the start, and for others once they have served. */
+  counts = true;
+  /** What there is to say of one that serves; empty mostly. */
+  note = '';
+  /** It gets no more requests. */
+  #withdrawn = false;
   requeuedRows = 0;
   lostRows = 0;
 
@@ -59,7 +70,10 @@ export class ServedVersion {
     devices: readonly string[],
     ingressSlots: number,
     bellWriteFds: readonly number[],
+    generation = 1,
   ) {
+    this.generation = generation;
+    this.stamp = fileStamp(model.path);
     this.name = model.name;
     this.version = model.version;
     this.path = model.path;
@@ -84,7 +98,33 @@ export class ServedVersion {
   }
 
   get key(): string {
-    return `${this.name}/${this.version}`;
+    const key = modelKey(this.name, this.version);
+    return this.generation === 1 ? key : `${key}#${this.generation}`;
+  }
+
+  get withdrawn(): boolean {
+    return this.#withdrawn;
+  }
+
+  /** It gets no more requests; those that it has are still answered. */
+  withdraw(): void {
+    this.#withdrawn = true;
+  }
+
+  /** It is kept as one that could be loaded. */
+  shelve(): void {
+    this.withdraw();
+    this.counts = false;
+    for (const placement of this.placements) placement.state = 'idle';
+  }
+
+  /** Gives its queue back; nobody may use it any more. */
+  close(): void {
+    const { segment } = this;
+    this.segment = undefined;
+    this.bells = undefined;
+    this.signature = undefined;
+    segment?.close();
   }
 
   get record(): ModelStateRecord {
@@ -165,7 +205,7 @@ export class ServedVersion {
   announcement(): ServedModel {
     const { segment, signature, batching } = this;
     const serving =
-      segment === undefined || signature === undefined || batching === undefined
+      this.#withdrawn || segment === undefined || signature === undefined || batching === undefined
         ? undefined
         : {
             signature,
@@ -182,7 +222,8 @@ export class ServedVersion {
       name: this.name,
       version: this.version,
       state: this.#record.state,
-      reason: this.#record.reason,
+      reason: this.#record.reason || this.note,
+      incarnation: this.#withdrawn ? -this.generation : this.generation,
       // A version that has served and whose devices are coming back keeps taking requests: they wait in its queue.
       accepting: serving !== undefined && !this.abandoned,
       serving,

@@ -11,6 +11,7 @@ import { census, executingSinceUs } from '../queue/reclaim.ts';
 import type { Segment } from '../queue/segment.ts';
 import { costLine } from '../scheduler/cost-curve.ts';
 import { nowUs } from '../system/clock.ts';
+import { announced } from './announced.ts';
 import type { ServedVersion } from './served-version.ts';
 import type { Supervisor } from './supervisor.ts';
 
@@ -109,7 +110,7 @@ export function statusDocument(supervisor: Supervisor): unknown {
       rss_bytes: residentBytes(one.pid),
     })),
     memory: memoryStatus(supervisor),
-    models: supervisor.versions.map(modelStatus),
+    models: announced(supervisor.versions).map(modelStatus),
   };
 }
 
@@ -148,7 +149,7 @@ function modelStatus(version: ServedVersion) {
     name: version.name,
     version: version.version,
     state: record.state,
-    reason: record.reason,
+    reason: record.reason || version.note,
     since: new Date(record.sinceMs).toISOString(),
     file_bytes: version.sizeBytes,
     max_batch_size: batching?.maxBatchSize ?? null,
@@ -228,7 +229,7 @@ export function metricsSnapshot(supervisor: Supervisor): MetricsSnapshot {
   return {
     version: PACKAGE_VERSION,
     ready: supervisor.readiness.now(supervisor.state).ready,
-    models: supervisor.versions.flatMap((version): ModelSnapshot[] => {
+    models: announced(supervisor.versions).flatMap((version): ModelSnapshot[] => {
       const { segment } = version;
       const common = {
         name: version.name,

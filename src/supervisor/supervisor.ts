@@ -7,18 +7,21 @@
  * If it dies, the kernel ends its children and frees everything: segments have no names.
  */
 import { closeSync } from 'node:fs';
+import { BatchportError } from '../config/errors.ts';
 import { ExitError, exitCode } from '../config/exit-codes.ts';
 import { createLogger, flushLogs, type Logger } from '../config/log.ts';
 import type { ServerSettings } from '../config/settings.ts';
 import { STOP_GRACE_MS, stopLimitS } from '../config/stop-limit.ts';
 import { PACKAGE_VERSION } from '../config/version.ts';
 import { createRegistry } from '../metrics/prometheus.ts';
+import type { ControlRequest } from '../protocol/control.ts';
 import type { RepositoryModel } from '../repository/model-directory.ts';
 import type { Device } from '../runtime/device-name.ts';
 import type { Listener } from '../system/listener.ts';
 import { takeServiceManager } from '../system/notify.ts';
 import { createPipe, type Pipe } from '../system/pipe.ts';
 import { AdminServer } from './admin-server.ts';
+import { announced } from './announced.ts';
 import { BatchingCache } from './batching-cache.ts';
 import { CostCache } from './cost-cache.ts';
 import { DeviceChild } from './device-child.ts';
@@ -27,16 +30,19 @@ import { IngressChild } from './ingress-child.ts';
 import { Loads } from './loads.ts';
 import { MemoryCache } from './memory-cache.ts';
 import { MemoryLedger } from './memory-ledger.ts';
+import { ModelControl, type ModelControlOptions } from './model-control.ts';
 import { OomWatch } from './oom-watch.ts';
 import {
   type Listeners,
   openListeners,
   readDevices,
   readModels,
+  readShelved,
   requireOpenFiles,
   requireQueueMemory,
 } from './preparation.ts';
 import { Readiness } from './readiness.ts';
+import { RepositoryPoll } from './repository-poll.ts';
 import { RuntimeFile } from './runtime-file.ts';
 import { ServedVersion } from './served-version.ts';
 import { ServiceNotifier } from './service-notifier.ts';
@@ -44,6 +50,9 @@ import { serviceReport } from './service-report.ts';
 import { metricsSnapshot, statusDocument } from './status.ts';
 import { Upkeep } from './upkeep.ts';
 import { WeightLock } from './weight-lock.ts';
+
+/** Instances on one device where models may come and go; threads are made as they are needed. */
+const CONTROLLED_INSTANCES_MAX = 1024;
 
 export type ServerState = 'starting' | 'running' | 'draining' | 'stopped';
 
@@ -80,6 +89,10 @@ export class Supervisor {
   readonly #loads: Loads;
   readonly #weightLock: WeightLock;
   readonly #upkeep: Upkeep;
+  /** Undefined where models are not loaded or unloaded while the server runs. */
+  readonly #modelControl: ModelControl | undefined;
+  readonly #poll: RepositoryPoll | undefined;
+  #announcements = 0;
   readonly #admin: AdminServer;
   readonly #runtimeFile: RuntimeFile;
   readonly #service: ServiceNotifier;
@@ -122,16 +135,24 @@ export class Supervisor {
     for (let slot = 0; slot < settings.ingress; slot++) this.#pipes.push(createPipe());
     const bellWriteFds = this.#pipes.map(({ writeFd }) => writeFd);
     const names = uniqueNames(devices);
-    for (const model of models) {
+    const make: ModelControlOptions['make'] = (model, { version, path, sizeBytes, problem }, generation) => {
       const wanted = model.config.devices;
       const on = names.filter((_, n) => wanted === undefined || wanted.includes(devices[n]!.text));
-      for (const { version, path, sizeBytes, problem } of model.versions) {
-        const served = new ServedVersion({ ...model, version, path, sizeBytes }, on, settings.ingress, bellWriteFds);
-        if (problem !== undefined) served.refuse(problem);
-        this.versions.push(served);
+      const about = { ...model, version, path, sizeBytes };
+      const served = new ServedVersion(about, on, settings.ingress, bellWriteFds, generation);
+      if (problem !== undefined) served.refuse(problem);
+      return served;
+    };
+    for (const model of models) for (const one of model.versions) this.versions.push(make(model, one, 1));
+    for (const model of readShelved(settings, models)) {
+      for (const one of model.versions) {
+        const shelved = make(model, one, 1);
+        shelved.shelve();
+        if (one.problem === undefined) shelved.explain('not loaded');
+        this.versions.push(shelved);
       }
     }
-    this.readiness = new Readiness(this.versions, settings.strictReadiness);
+    this.readiness = new Readiness(this.versions, settings.strictReadiness, settings.modelControlMode !== 'none');
     this.#weightLock = new WeightLock(log);
     this.ledger = new MemoryLedger({
       versions: this.versions,
@@ -152,7 +173,7 @@ export class Supervisor {
       );
       const child = new DeviceChild(names[n]!, device, {
         bellWriteFds,
-        instancesMax: Math.max(1, instancesMax),
+        instancesMax: settings.modelControlMode === 'none' ? Math.max(1, instancesMax) : CONTROLLED_INSTANCES_MAX,
         deviceCount: devices.length,
         runTimeoutMs: settings.runTimeoutS * 1000,
         logLevel: settings.logLevel,
@@ -178,6 +199,7 @@ export class Supervisor {
           oom,
           versions: this.versions,
           announcement: () => this.#announcement(),
+          onControl: (request) => this.#control(request),
           onListening: () => this.changed(),
         }),
       );
@@ -193,6 +215,22 @@ export class Supervisor {
       oom,
       log,
     });
+    if (settings.modelRepository !== undefined && settings.modelControlMode !== 'none') {
+      this.#modelControl = new ModelControl({
+        repository: settings.modelRepository,
+        versions,
+        devices: this.devices,
+        ingresses,
+        loads: this.#loads,
+        drainTimeoutS: settings.drainTimeoutS,
+        log,
+        make,
+        onChange: () => this.changed(),
+      });
+      if (settings.modelControlMode === 'poll') {
+        this.#poll = new RepositoryPoll(settings.modelRepository, models, this.#modelControl, log);
+      }
+    }
     const registry = createRegistry(() => metricsSnapshot(this));
     this.#admin = new AdminServer(listeners.metrics.fd, {
       metrics: () => registry.metrics(),
@@ -223,6 +261,7 @@ export class Supervisor {
     this.#failStart = undefined;
     if (this.state !== 'starting') return;
     this.state = 'running';
+    this.#poll?.start(this.settings.repositoryPollS);
     this.#failIfUseless();
     // Whoever started the server may have stopped listening: no reason to stop serving, as it would be for a command that has nothing but its output.
     const { stdout } = process;
@@ -278,9 +317,23 @@ export class Supervisor {
   #announcement() {
     return {
       type: 'models' as const,
+      number: ++this.#announcements,
       ...this.readiness.now(this.state),
-      models: this.versions.map((version) => version.announcement()),
+      models: announced(this.versions).map((version) => version.announcement()),
     };
+  }
+
+  /** @throws BatchportError */
+  async #control({ action, model, config }: ControlRequest): Promise<void> {
+    if (this.#modelControl === undefined || this.settings.modelControlMode !== 'explicit') {
+      throw new BatchportError(
+        'BAD_REQUEST',
+        'Models are not loaded or unloaded on command (--model-control-mode explicit).',
+      );
+    }
+    if (this.state !== 'running') throw new BatchportError('NOT_READY', 'The server is starting or shutting down.');
+    this.log.info({ model, action, givenConfig: config !== undefined }, 'a client asks for a model');
+    await (action === 'load' ? this.#modelControl.load(model, config) : this.#modelControl.unload(model));
   }
 
   /** Where the server is, by protocol. */
@@ -296,7 +349,7 @@ export class Supervisor {
   /** Tells everybody the state of the models. */
   changed(): void {
     const announcement = this.#announcement();
-    for (const ingress of this.ingresses) ingress.send(announcement);
+    for (const ingress of this.ingresses) ingress.announce(announcement);
     this.#service.update();
     if (this.#announced || this.state !== 'running' || !this.readiness.now(this.state).ready) return;
     this.#announced = true;
@@ -312,6 +365,8 @@ export class Supervisor {
     }
     if (this.state === 'stopped') return;
     this.state = 'draining';
+    this.#poll?.stop();
+    this.#modelControl?.stop();
     this.#upkeep.stopScaling();
     this.#service.stopping(stopLimitS(this.settings.drainTimeoutS));
     this.log.info({ signal, drainTimeoutS: this.settings.drainTimeoutS }, 'draining');
@@ -338,6 +393,8 @@ export class Supervisor {
   async #stopEverything(code: number): Promise<void> {
     if (this.state === 'stopped') return;
     this.state = 'stopped';
+    this.#poll?.stop();
+    this.#modelControl?.stop();
     this.#upkeep.stop();
     this.#loads.stop();
     this.ledger.keep();

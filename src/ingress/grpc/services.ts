@@ -5,6 +5,7 @@ import type { Server, ServerUnaryCall, sendUnaryData } from '@grpc/grpc-js';
 import { BatchportError } from '../../config/errors.ts';
 import { type MessageTable, type MessageValue, readMessage, writeMessage } from '../../protocol/grpc/message.ts';
 import {
+  CONTROL_REQUEST,
   DATA_TYPES,
   EMPTY,
   INDEX_REQUEST,
@@ -26,8 +27,6 @@ export const INFERENCE_SERVICE = 'inference.GRPCInferenceService';
 /** Methods that other servers of the protocol have, and why this one does not. */
 const UNSUPPORTED: Readonly<Record<string, string>> = {
   ModelStatistics: 'This server keeps no statistics of this form; its metrics port has /metrics and /status.',
-  RepositoryModelLoad: 'Models cannot be loaded over the network by this server: its repository is read at start.',
-  RepositoryModelUnload: 'Models cannot be unloaded over the network by this server: its repository is read at start.',
   SystemSharedMemoryStatus: 'This server takes no tensors from shared memory.',
   SystemSharedMemoryRegister: 'This server takes no tensors from shared memory.',
   SystemSharedMemoryUnregister: 'This server takes no tensors from shared memory.',
@@ -41,7 +40,7 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
 interface Method {
   readonly request: MessageTable;
   readonly response: MessageTable;
-  readonly answer: (documents: Documents, request: Readonly<Record<string, string | boolean | number>>) => MessageValue;
+  readonly answer: (documents: Documents, request: MessageValue) => MessageValue;
 }
 
 const METHODS: Readonly<Record<string, Method>> = {
@@ -95,7 +94,31 @@ function numbered(tensors: unknown): MessageValue[] {
   return (tensors as { data_type: string }[]).map((tensor) => ({ ...tensor, data_type: DATA_TYPES[tensor.data_type] }));
 }
 
+const CONTROL_METHODS = { RepositoryModelLoad: 'load', RepositoryModelUnload: 'unload' } as const;
+
+/** A load or an unload as it came. @throws BAD_REQUEST */
+async function control(documents: Documents, action: 'load' | 'unload', message: Buffer): Promise<Buffer> {
+  const { model_name: model, parameters } = readMessage(CONTROL_REQUEST, message);
+  const entries = parameters as unknown as { key: string; value: Record<string, unknown> }[];
+  const values = entries.map(({ key, value }) => [key, givenValue(value)] as const);
+  await documents.control.request(action, String(model), new Map(values));
+  return writeMessage(EMPTY, {});
+}
+
+/** A string where it is one, and what is no string otherwise. */
+function givenValue({
+  string_param: text,
+  bool_param: flag,
+  int64_param: number,
+  bytes_param: bytes,
+}: Record<string, unknown>): unknown {
+  return (bytes as Buffer | undefined)?.length ? bytes : flag === true ? flag : number ? number : text;
+}
+
 export function addInferenceDocuments(server: Server, documents: Documents): void {
+  for (const [name, action] of Object.entries(CONTROL_METHODS)) {
+    addUnary(server, `/${INFERENCE_SERVICE}/${name}`, (message) => control(documents, action, message));
+  }
   for (const [name, { request, response, answer }] of Object.entries(METHODS)) {
     addUnary(server, `/${INFERENCE_SERVICE}/${name}`, (message) =>
       writeMessage(response, answer(documents, readMessage(request, message))),
@@ -109,10 +132,10 @@ export function addInferenceDocuments(server: Server, documents: Documents): voi
 }
 
 /** @param answer may throw what the client is told. */
-export function addUnary(server: Server, path: string, answer: (message: Buffer) => Buffer): void {
-  const handle = (call: ServerUnaryCall<Buffer, Buffer>, done: sendUnaryData<Buffer>): void => {
+export function addUnary(server: Server, path: string, answer: (message: Buffer) => Buffer | Promise<Buffer>): void {
+  const handle = async (call: ServerUnaryCall<Buffer, Buffer>, done: sendUnaryData<Buffer>): Promise<void> => {
     try {
-      done(null, answer(call.request));
+      done(null, await answer(call.request));
     } catch (error) {
       done(statusOf(asBatchportError(error)));
     }

@@ -3,7 +3,7 @@
  *
  * As proto3 has it, a value equal to its type's zero is not written, and what is not there is read as that. Fields that the table does not have are passed over.
  */
-import { BYTES, malformed, ProtobufReader, VARINT } from './protobuf-reader.ts';
+import { BYTES, ProtobufReader, VARINT } from './protobuf-reader.ts';
 
 /** What a field holds; `int` is any of int32, int64 and the enumerations, within ±2^53. */
 export type FieldKind = 'string' | 'bytes' | 'bool' | 'int' | MessageTable;
@@ -70,22 +70,57 @@ function writeInteger(value: bigint): Buffer {
 }
 
 /**
- * Reads a message without repeated or nested fields, as requests here are.
+ * Reads a message. Numbers that are repeated or larger than 2^53 − 1 are in none of those that are read here.
  *
  * @throws BAD_REQUEST
  */
-export function readMessage(table: MessageTable, bytes: Buffer): Record<string, string | boolean | number> {
-  const value: Record<string, string | boolean | number> = {};
-  for (const { name, kind } of Object.values(table) as MessageField[]) {
-    value[name] = kind === 'string' ? '' : kind === 'bool' ? false : 0;
+export function readMessage(table: MessageTable, bytes: Buffer): MessageValue {
+  return readFields(table, new ProtobufReader(bytes));
+}
+
+function readFields(table: MessageTable, reader: ProtobufReader): MessageValue {
+  const value: Record<string, unknown> = {};
+  for (const { name, kind, repeated } of Object.values(table) as MessageField[]) {
+    value[name] = repeated === true ? [] : zeroOf(kind);
   }
-  const reader = new ProtobufReader(bytes);
   while (reader.next()) {
     const field = table[reader.field];
-    if (field === undefined) reader.skip();
-    else if (field.kind === 'string') value[field.name] = reader.string();
-    else if (field.kind === 'bool') value[field.name] = reader.bool();
-    else malformed(`field ${reader.field} cannot be read`);
+    if (field === undefined) {
+      reader.skip();
+      continue;
+    }
+    const read = readField(field.kind, reader);
+    if (field.repeated === true) (value[field.name] as unknown[]).push(read);
+    else value[field.name] = read;
   }
   return value;
+}
+
+function readField(kind: FieldKind, reader: ProtobufReader): unknown {
+  switch (kind) {
+    case 'string':
+      return reader.string();
+    case 'bool':
+      return reader.bool();
+    case 'int':
+      reader.expect(VARINT);
+      reader.varint();
+      return reader.signed;
+    case 'bytes':
+      reader.bytes();
+      return Buffer.from(reader.buffer.subarray(reader.start, reader.at));
+    default: {
+      const outer = reader.enter();
+      const value = readFields(kind, reader);
+      reader.leave(outer);
+      return value;
+    }
+  }
+}
+
+function zeroOf(kind: FieldKind): unknown {
+  if (kind === 'string') return '';
+  if (kind === 'bool') return false;
+  if (kind === 'int') return 0;
+  return kind === 'bytes' ? Buffer.alloc(0) : {};
 }

@@ -92,6 +92,26 @@ const MODEL_INDEX = {
 
 export const INDEX_RESPONSE = { 1: { name: 'models', kind: MODEL_INDEX, repeated: true } } satisfies MessageTable;
 
+/** Of the oneof: the kinds that a load can have. */
+const CONTROL_PARAMETER = {
+  1: { name: 'bool_param', kind: 'bool' },
+  2: { name: 'int64_param', kind: 'int' },
+  3: { name: 'string_param', kind: 'string' },
+  4: { name: 'bytes_param', kind: 'bytes' },
+} satisfies MessageTable;
+
+const CONTROL_ENTRY = {
+  1: { name: 'key', kind: 'string' },
+  2: { name: 'value', kind: CONTROL_PARAMETER },
+} satisfies MessageTable;
+
+/** RepositoryModelLoadRequest, RepositoryModelUnloadRequest. */
+export const CONTROL_REQUEST = {
+  1: { name: 'repository_name', kind: 'string' },
+  2: { name: 'model_name', kind: 'string' },
+  3: { name: 'parameters', kind: CONTROL_ENTRY, repeated: true },
+} satisfies MessageTable;
+
 export const HEALTH_REQUEST = { 1: { name: 'service', kind: 'string' } } satisfies MessageTable;
 /** Status 1 is SERVING, 2 NOT_SERVING, 3 SERVICE_UNKNOWN. */
 export const HEALTH_RESPONSE = { 1: { name: 'status', kind: 'int' } } satisfies MessageTable;

@@ -90,6 +90,11 @@ class FakeDevice {
   async serve(): Promise<ServeOutcome> {
     return this.serveOutcome;
   }
+
+  readonly discarded: string[] = [];
+  discard({ key }: ServedVersion): void {
+    this.discarded.push(key);
+  }
 }
 
 function leave(placements: ServedVersion['placements'], name: string): void {

@@ -27,7 +27,7 @@ function failed(name: string): ServedVersion {
 }
 
 function now(versions: ServedVersion[], strict = false) {
-  return new Readiness(versions, strict).now('running');
+  return new Readiness(versions, strict, false).now('running');
 }
 
 test('a server without models is not ready', () => {
@@ -88,7 +88,7 @@ test('a model that another device serves is not lost with one', () => {
 });
 
 test('one that drains or has stopped is not ready, whatever its models are', () => {
-  const readiness = new Readiness([ready('a')], false);
+  const readiness = new Readiness([ready('a')], false, false);
   for (const state of ['draining', 'stopped'] as const) {
     assert.deepEqual(readiness.now(state), { ready: false, reason: 'the server is shutting down' });
   }
@@ -96,10 +96,10 @@ test('one that drains or has stopped is not ready, whatever its models are', () 
 
 test('it is settled once nothing is on its way any more', () => {
   const loading = version('b');
-  assert.equal(new Readiness([ready('a'), loading], false).settled, false);
-  assert.equal(new Readiness([ready('a'), failed('b')], false).settled, true);
+  assert.equal(new Readiness([ready('a'), loading], false, false).settled, false);
+  assert.equal(new Readiness([ready('a'), failed('b')], false, false).settled, true);
   loading.placements[0]!.outage = 'given up';
-  assert.equal(new Readiness([ready('a'), loading], false).settled, true);
+  assert.equal(new Readiness([ready('a'), loading], false, false).settled, true);
 });
 
 test('the reason of a model that cannot be served can be told anew, that of a ready one not', () => {

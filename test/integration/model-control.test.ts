@@ -1,0 +1,242 @@
+/**
+ * Models loaded and unloaded while the server runs (`--model-control-mode explicit`): a new file takes over without a failed request, a bad one leaves the old one
+ * serving with the reason told, an unloaded model answers what it had, equal loads are one, and a death of the device in the middle harms nothing.
+ */
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import { type Answer, assertRefused, get, infer, json, jsonBody, send } from '../support/exchange.ts';
+import { plusModel } from '../support/fixtures-faults.ts';
+import { assertCallRefused, GrpcClients } from '../support/grpc.ts';
+import { assertIdle, assertNoMoreDescriptors, countDescriptors, eventually, processesOf } from '../support/idle.ts';
+import { makeRepository } from '../support/repository.ts';
+import { launchServer } from '../support/server.ts';
+
+const repository = makeRepository({ after }, { slow: { config: { max_batch_size: 4 } } });
+for (const name of ['plus', 'other', 'unused']) repository.writeFile([name, '1', 'model.onnx'], plusModel(1));
+const args = ['--model-control-mode', 'explicit', '--load-model', 'plus', '--load-model', 'other'];
+const server = launchServer({ after }, { grpc: true, repository: repository.dir, args: [...args, '--ingress', '2'] });
+const clients = new GrpcClients({ after }, server);
+
+before(async () => {
+  await server.ready();
+});
+
+const post = (path: string, body = '') => {
+  const headers = body === '' ? [] : ([['Content-Type', 'application/json']] as const);
+  return send(server.url, path, { headers, body: Buffer.from(body) });
+};
+const load = (model: string, body?: string) => post(`/v2/repository/models/${model}/load`, body);
+const unload = (model: string) =>
+  post(`/v2/repository/models/${model}/unload`, '{"parameters":{"unload_dependents":true}}');
+const ask = (model: string, version?: string) =>
+  infer(server.url, model, jsonBody('{"inputs":[{"name":"x","datatype":"INT32","shape":[1,1],"data":[10]}]}'), version);
+
+async function valueOfTen(model: string, version?: string): Promise<number> {
+  const answer = await ask(model, version);
+  assert.equal(answer.status, 200, answer.body.toString());
+  return (json(answer).outputs as { data: number[] }[])[0]!.data[0]!;
+}
+
+function assertDone(answer: Answer): void {
+  assert.equal(answer.status, 200, answer.body.toString());
+  assert.equal(answer.body.length, 0);
+}
+
+/** Puts a file in the place of another in one step. */
+function replaceFile(model: string, version: string, bytes: Uint8Array): void {
+  const file = repository.writeFile([model, version, 'model.onnx.new'], bytes);
+  fs.renameSync(file, repository.path(model, version, 'model.onnx'));
+}
+
+type Entry = { name: string; version: string; state: string; reason: string };
+async function indexOf(model: string): Promise<Entry[]> {
+  const entries = JSON.parse((await post('/v2/repository/index')).body.toString()) as Entry[];
+  return entries.filter(({ name }) => name === model);
+}
+
+const isReady = async (path: string) => (await get(server.url, path)).status === 200;
+
+test('at the start the models asked for are loaded, the others are listed', async () => {
+  assert.equal(await valueOfTen('plus'), 11);
+  const [entry] = await indexOf('unused');
+  assert.deepEqual(entry, { name: 'unused', version: '1', state: 'UNAVAILABLE', reason: 'not loaded' });
+  assertRefused(await ask('unused'), 'NOT_READY', /not loaded/);
+  assert(await isReady('/v2/health/ready'));
+  const { extensions } = json(await get(server.url, '/v2'));
+  assert((extensions as string[]).includes('model_repository'));
+});
+
+test('a model is loaded, unloaded and loaded again', async () => {
+  for (let round = 0; round < 2; round++) {
+    assertDone(await load('unused'));
+    assert.equal(await valueOfTen('unused'), 11);
+    assert(await isReady('/v2/models/unused/ready'));
+    assertDone(await unload('unused'));
+    assertRefused(await ask('unused'), 'NOT_READY', /unloaded/);
+    assert(!(await isReady('/v2/models/unused/ready')));
+    assert(await isReady('/v2/health/ready'), 'a model that was unloaded on purpose is missed by nobody');
+    assert.deepEqual(await indexOf('unused'), [
+      { name: 'unused', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
+    ]);
+  }
+});
+
+test('a model that came after the start is loaded by its name', async () => {
+  repository.writeFile(['late', '3', 'model.onnx'], plusModel(3));
+  assertDone(await load('late'));
+  assert.equal(await valueOfTen('late'), 13);
+});
+
+test('a new file takes over under load, and no request fails', async () => {
+  const descriptors = await countDescriptors(server);
+  let running = true;
+  const seen = new Set<number>();
+  const callers = Array.from({ length: 8 }, async () => {
+    while (running) seen.add(await valueOfTen('plus'));
+  });
+  for (let addend = 2; addend <= 5; addend++) {
+    replaceFile('plus', '1', plusModel(addend));
+    assertDone(await load('plus'));
+    // Every ingress has heard of it before the load is said to be done.
+    assert.equal(await valueOfTen('plus'), 10 + addend);
+  }
+  running = false;
+  await Promise.all(callers);
+  assert.deepEqual([...seen].sort(), [11, 12, 13, 14, 15]);
+  await assertIdle(server);
+  await assertNoMoreDescriptors(server, descriptors);
+});
+
+test('a load of what is loaded changes nothing', async () => {
+  const served = () => server.logs.filter(({ msg }) => msg === 'model is served').length;
+  const before = served();
+  assertDone(await load('plus'));
+  assert.equal(await valueOfTen('plus'), 15);
+  assert.equal(served(), before);
+});
+
+test('a file that cannot be loaded leaves the old one serving, and the reason is told whenever it is asked', async () => {
+  for (const bytes of [Buffer.from('no model'), Buffer.from(plusModel(9)).subarray(0, 60)]) {
+    replaceFile('plus', '1', bytes);
+    const answer = await load('plus');
+    assertRefused(answer, 'BAD_REQUEST', /failed to load 'plus'/);
+    assert.equal(await valueOfTen('plus'), 15);
+    for (let n = 0; n < 2; n++) {
+      const [entry] = await indexOf('plus');
+      assert.equal(entry!.state, 'READY');
+      assert.match(entry!.reason, /could not be loaded/);
+    }
+  }
+  replaceFile('plus', '1', plusModel(6));
+  assertDone(await load('plus'));
+  assert.equal(await valueOfTen('plus'), 16);
+  assert.equal((await indexOf('plus'))[0]!.reason, '');
+});
+
+test('the highest version takes the place of the one before, and a removed one comes back', async () => {
+  repository.writeFile(['plus', '2', 'model.onnx'], plusModel(20));
+  assertDone(await load('plus'));
+  assert.equal(await valueOfTen('plus'), 30);
+  assert.deepEqual(
+    (await indexOf('plus')).map(({ version }) => version),
+    ['2'],
+  );
+  assertRefused(await ask('plus', '1'), 'MODEL_NOT_FOUND', /no version/);
+  repository.remove('plus', '2');
+  assertDone(await load('plus'));
+  assert.equal(await valueOfTen('plus'), 16);
+});
+
+test('a configuration given with the load is in force', async () => {
+  const config = JSON.stringify({ slo_ms: 12_345 });
+  assertDone(await load('other', JSON.stringify({ parameters: { config } })));
+  assert.equal(json(await get(server.url, '/v2/models/other/config')).slo_ms, 12_345);
+  assert.equal(await valueOfTen('other'), 11);
+  const bad = JSON.stringify({ parameters: { config: '{"slo": 1}' } });
+  assertRefused(await load('other', bad), 'BAD_REQUEST', /config:1:2: unknown key "slo"/);
+  assert.equal(json(await get(server.url, '/v2/models/other/config')).slo_ms, 12_345);
+});
+
+describe('what cannot be done is refused with its reason', () => {
+  test('over HTTP', async () => {
+    assertRefused(await load('nowhere'), 'BAD_REQUEST', /failed to load 'nowhere'/);
+    assertRefused(await unload('nowhere'), 'BAD_REQUEST', /no such model/);
+    assertRefused(await load('..%2Fplus'), 'BAD_REQUEST', /name/);
+    assertRefused(await load('plus', 'no json'), 'BAD_REQUEST', /not valid JSON/);
+    assertRefused(await load('plus', '{"parameters":[]}'), 'BAD_REQUEST', /object/);
+    assertRefused(await load('plus', '{"parameters":{"config":{}}}'), 'BAD_REQUEST', /must be a string/);
+    const file = '{"parameters":{"config":"{}","file:1/model.onnx":"AAAA"}}';
+    assertRefused(await load('plus', file), 'BAD_REQUEST', /from the repository of the server only/);
+    assert.equal(await valueOfTen('plus'), 16);
+  });
+
+  test('over gRPC', async () => {
+    const client = clients.open();
+    await client.call('RepositoryModelLoad', { model_name: 'unused' });
+    assert.equal(await valueOfTen('unused'), 11);
+    await client.call('RepositoryModelUnload', { model_name: 'unused' });
+    await assertCallRefused(
+      client.call('RepositoryModelLoad', { model_name: 'nowhere' }),
+      'BAD_REQUEST',
+      /failed to load/,
+    );
+    const parameters = { config: { string_param: '{"slo_ms": 777}' } };
+    await client.call('RepositoryModelLoad', { model_name: 'unused', parameters });
+    assert.equal(json(await get(server.url, '/v2/models/unused/config')).slo_ms, 777);
+  });
+});
+
+test('equal loads at the same time are one', async () => {
+  replaceFile('plus', '1', plusModel(7));
+  const loads = () =>
+    server.logs.filter(({ msg, model }) => msg === 'model is served' && `${model}`.startsWith('plus'));
+  const before = loads().length;
+  for (const answer of await Promise.all(Array.from({ length: 20 }, () => load('plus')))) assertDone(answer);
+  assert.equal(await valueOfTen('plus'), 17);
+  assert.equal(loads().length - before, 1);
+});
+
+test('a model that is unloaded answers what it had', async () => {
+  assertDone(await load('slow'));
+  const slow = (steps: number) =>
+    infer(
+      server.url,
+      'slow',
+      jsonBody(`{"inputs":[{"name":"steps","datatype":"INT64","shape":[1,1],"data":[${steps}]}]}`),
+    );
+  const asked = Array.from({ length: 12 }, (_, n) => slow(5000 + n));
+  await eventually(async () => {
+    const running = await server.metric('batchport_requests_in_flight', { model: 'slow' });
+    return running === asked.length ? undefined : `${running} requests are under way`;
+  });
+  assertDone(await unload('slow'));
+  for (const { status } of await Promise.all(asked)) assert.equal(status, 200);
+  assertRefused(await slow(1), 'NOT_READY', /unloaded/);
+});
+
+test('a device that dies in the middle of a load costs nobody anything', async () => {
+  const device = processesOf(await server.status()).find(({ role }) => role === 'device')!;
+  replaceFile('plus', '1', plusModel(8));
+  const loading = load('plus');
+  process.kill(device.pid, 'SIGKILL');
+  const asked = Array.from({ length: 8 }, () => valueOfTen('plus'));
+  assertDone(await loading);
+  for (const value of await Promise.all(asked)) assert(value === 17 || value === 18, String(value));
+  assert.equal(await valueOfTen('plus'), 18);
+  assert.equal(await valueOfTen('other'), 11);
+  await assertIdle(server);
+});
+
+test('an ingress that dies in the middle of a load is told of the new one', async () => {
+  replaceFile('plus', '1', plusModel(9));
+  const loading = load('plus').catch(() => undefined);
+  const [pid] = await server.pids('ingress');
+  process.kill(pid!, 'SIGKILL');
+  await loading;
+  await eventually(async () => {
+    const value = await valueOfTen('plus').catch(() => 0);
+    return value === 19 ? undefined : `the model gives ${value}`;
+  });
+  await eventually(async () => ((await server.pids('ingress')).length === 2 ? undefined : 'an ingress is away'));
+});
