@@ -8,13 +8,11 @@
 import { join } from 'node:path';
 import { BatchportError } from '../config/errors.ts';
 import { EXIT, ExitError } from '../config/exit-codes.ts';
-import { formatModelConfigProblem, parseModelConfig } from '../config/model-config.ts';
-import { MODEL_CONFIG_BYTES_MAX } from '../config/model-config-schema.ts';
+import { formatModelConfigProblem } from '../config/model-config.ts';
 import { formatOrigin, SETTING_NAMES, type ServerSettings, settingRow } from '../config/settings.ts';
 import { examineSettings, formatProblem } from '../config/settings-resolve.ts';
 import { formatSizeBytes } from '../config/size.ts';
-import { readHead } from '../repository/files.ts';
-import type { RepositoryModel } from '../repository/model-directory.ts';
+import { type RepositoryModel, readConfigFile } from '../repository/model-directory.ts';
 import { scanRepository, singleModel } from '../repository/repository.ts';
 import type { Command } from './command.ts';
 import { shownPath } from './model-source.ts';
@@ -112,13 +110,12 @@ function checkModel(model: RepositoryModel, cwd: string, findings: Findings): vo
   if (model.problem !== undefined && versions.length === 0) findings.problems.push(`${directory}: ${model.problem}`);
 }
 
-/** The faults of a model's config.json one by one; the repository tells them in one line. */
-function configFaults({ directory }: RepositoryModel, cwd: string): string[] {
-  const path = join(directory, 'config.json');
-  const head = readHead(path, MODEL_CONFIG_BYTES_MAX + 1);
-  if ('problem' in head) return [];
-  const result = parseModelConfig(head.bytes);
-  return result.ok ? [] : result.problems.map((problem) => formatModelConfigProblem(shownPath(path, cwd), problem));
+/** The faults of a model's configuration one by one; the repository tells them in one line. */
+function configFaults({ directory, name }: RepositoryModel, cwd: string): string[] {
+  const found = readConfigFile(directory, name);
+  if (found === undefined || 'problem' in found || found.result.ok) return [];
+  const path = shownPath(join(directory, found.file), cwd);
+  return found.result.problems.map((problem) => formatModelConfigProblem(path, problem));
 }
 
 function formatSettings(settings: ServerSettings, { columns }: Terminal): string {

@@ -11,6 +11,7 @@ import { exitCodesTable } from '../config/exit-codes.ts';
 import { modelConfigJsonSchema } from '../config/model-config-schema.ts';
 import { serverConfigJsonSchema } from '../config/server-config.ts';
 import { settingsTable } from '../config/settings-table.ts';
+import { TREATMENTS, TRITON_FIELDS } from '../config/triton-config.ts';
 import { metricsTable } from '../metrics/prometheus.ts';
 
 const README = 'README.md';
@@ -20,6 +21,7 @@ const readmeTables: Readonly<Record<string, () => string>> = {
   errors: errorsTable,
   'exit-codes': exitCodesTable,
   metrics: metricsTable,
+  triton: tritonTable,
 };
 
 /**
@@ -58,6 +60,21 @@ export function withTables(markdown: string): string {
 
 function jsonFile(value: unknown): string {
   return `${JSON.stringify(value, undefined, 2)}\n`;
+}
+
+/** Fields of a `config.pbtxt` by what becomes of them. */
+function tritonTable(): string {
+  const rows: string[] = [];
+  const add = (fields: typeof TRITON_FIELDS, path: string): void => {
+    for (const [name, { treatment, note, fields: inner }] of Object.entries(fields)) {
+      const full = path === '' ? name : `${path}.${name}`;
+      if (note !== '') rows.push(`| \`${full}\` | ${treatment} | ${note} |`);
+      if (inner !== undefined) add(inner, full);
+    }
+  };
+  add(TRITON_FIELDS, '');
+  const order = (row: string) => TREATMENTS.findIndex((treatment) => row.includes(` | ${treatment} | `));
+  return ['| Field | | |', '|---|---|---|', ...rows.toSorted((a, b) => order(a) - order(b))].join('\n');
 }
 
 function errorsTable(): string {

@@ -26,7 +26,7 @@ export function settingFlags(args: CommandArguments): NonNullable<SettingSources
   for (const name of SETTING_NAMES) {
     const value = args[settingRow(name).flag ?? 'model'];
     if (value === undefined) continue;
-    if (name === 'devices' || name === 'loadModels') flags[name] = allTexts(value);
+    if (name === 'devices' || name === 'loadModel') flags[name] = allTexts(value);
     else flags[name] = typeof value === 'boolean' ? value : lastText(value);
   }
   return flags;

@@ -30,6 +30,8 @@ const OPTIONS_MAX = 128;
 const OPTION_KEY_LENGTH_MAX = 1024;
 const OPTION_VALUE_LENGTH_MAX = 4096;
 
+const FILENAME_ERROR = 'the name of an .onnx file, without a directory';
+
 export const GRAPH_OPTIMIZATIONS = ['disable', 'basic', 'extended', 'all'] as const;
 
 /** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
@@ -176,6 +178,11 @@ export const modelConfigSchema = object({
     .describe(
       'Most memory that ONNX Runtime may take for this model on one device, weights and runs together; a run beyond it fails and is tried with fewer rows. Default: a share of what the device has, see --memory-budget-bytes.',
     ),
+  default_model_filename: z
+    .string(FILENAME_ERROR)
+    .regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}\.onnx$/, FILENAME_ERROR)
+    .optional()
+    .describe('Name of the model file in the directory of a version. Default "model.onnx".'),
   version_policy: versionPolicy().optional().describe('Which version directories are served. Default {"latest": 1}.'),
   runtime: object({
     intra_op_threads: integer(1, 1024, 'an integer')

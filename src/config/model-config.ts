@@ -48,6 +48,8 @@ export interface ModelConfig {
   /** Limit of ONNX Runtime's arena on one device; undefined = none. */
   readonly memoryBudgetBytes: number | undefined;
   readonly versionPolicy: VersionPolicy;
+  /** Name of the model file in the directory of a version. */
+  readonly modelFilename: string;
   readonly runtime: {
     /** undefined = from the cores of the device. */
     readonly intraOpThreads: number | undefined;
@@ -95,6 +97,11 @@ export function parseModelConfig(bytes: Uint8Array): ModelConfigResult {
   return parsed.success && problems.length === 0
     ? { ok: true, config: complete(parsed.data) }
     : { ok: false, problems: inTextOrder(problems) };
+}
+
+/** Settings that another format has brought, checked like those of a file. Places are the file's start. */
+export function modelConfigOf(file: ModelConfigFile): ModelConfigResult {
+  return parseModelConfig(Buffer.from(JSON.stringify(file)));
 }
 
 /** One line for a person: `config.json:3:5: unknown key …`. */
@@ -181,6 +188,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     },
     memoryBudgetBytes: file.memory_budget_bytes,
     versionPolicy: policyOf(file.version_policy),
+    modelFilename: file.default_model_filename ?? 'model.onnx',
     runtime: {
       intraOpThreads: file.runtime?.intra_op_threads,
       graphOptimization: file.runtime?.graph_optimization ?? 'all',

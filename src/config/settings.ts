@@ -33,7 +33,7 @@ export interface SettingValues {
   readonly modelRepository: string | undefined;
   readonly modelControlMode: ModelControlMode;
   /** Models to load at the start in the mode explicit. */
-  readonly loadModels: readonly string[];
+  readonly loadModel: readonly string[] | undefined;
   readonly repositoryPollS: number;
   readonly devices: readonly string[];
   readonly strictReadiness: boolean;
@@ -132,12 +132,12 @@ export const SETTINGS: {
     description:
       'none: the repository is read at start. poll: it is looked at again at intervals, and changes are loaded. explicit: models are loaded and unloaded on command.',
   },
-  loadModels: {
-    key: 'load_models',
+  loadModel: {
+    key: 'load_model',
     flag: 'load-model',
     env: 'BATCHPORT_LOAD_MODEL',
     kind: textList('names of models'),
-    default: () => [],
+    default: () => undefined,
     defaultText: 'none',
     group: 'Model',
     description: 'Model to load at the start with --model-control-mode explicit; may be repeated, * for all.',

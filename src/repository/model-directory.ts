@@ -10,9 +10,12 @@ import {
   DEFAULT_MODEL_CONFIG,
   formatModelConfigProblem,
   type ModelConfig,
+  type ModelConfigProblem,
+  type ModelConfigResult,
   parseModelConfig,
 } from '../config/model-config.ts';
 import { MODEL_CONFIG_BYTES_MAX, SERVED_VERSIONS_MAX } from '../config/model-config-schema.ts';
+import { parseTritonConfig } from '../config/triton-config.ts';
 import { isVersionName } from '../config/version-name.ts';
 import { entryExists, fileKind, listNames, readHead } from './files.ts';
 import { checkModelFile } from './model-file.ts';
@@ -22,8 +25,8 @@ export const ENTRIES_MAX = 10_000;
 const IGNORED_MAX = 100;
 const CONFIG_PROBLEMS_SHOWN_MAX = 5;
 const NAMES_SHOWN_MAX = 3;
-const MODEL_FILE = 'model.onnx';
 const CONFIG_FILE = 'config.json';
+const TRITON_CONFIG_FILE = 'config.pbtxt';
 const NOT_A_VERSION = 'is not a version: those are positive integers without leading zeros, such as 1';
 
 export interface RepositoryVersion {
@@ -63,17 +66,18 @@ export function readModelDirectory(directory: string, name: string, given?: Mode
     return { ...nothing, problem: list.problem };
   }
   const { versions, ignored } = sortEntries(directory, list.names);
-  const { config, problem } = given === undefined ? readConfig(directory) : { config: given };
+  const { config, problem, warnings = [] } = given === undefined ? readConfig(directory, name) : { config: given };
+  ignored.push(...warnings);
   const choice = chooseVersions(versions, config.versionPolicy, (version) =>
-    entryExists(join(directory, version, MODEL_FILE)),
+    entryExists(join(directory, version, config.modelFilename)),
   );
   if (problem !== undefined) {
     // The version that would be served by default stands for the model, so that it is known and says why it is not served.
-    const named = choice.served.map((version) => ({ ...readVersion(directory, version), problem }));
+    const named = choice.served.map((version) => ({ ...readVersion(directory, version, config), problem }));
     return { ...nothing, versions: named, ignored: bounded(ignored), problem };
   }
   for (const version of choice.incomplete) {
-    ignored.push({ name: version, reason: whyIncomplete(join(directory, version)) });
+    ignored.push({ name: version, reason: whyIncomplete(join(directory, version), config) });
   }
   for (const version of choice.missing) {
     ignored.push({ name: version, reason: 'is asked for by version_policy, but there is no such directory' });
@@ -82,7 +86,7 @@ export function readModelDirectory(directory: string, name: string, given?: Mode
     const reason = `${choice.beyondBound} lower versions are left out; at most ${SERVED_VERSIONS_MAX} are served`;
     ignored.push({ name: 'version_policy', reason });
   }
-  const served = choice.served.map((version) => readVersion(directory, version));
+  const served = choice.served.map((version) => readVersion(directory, version, config));
   const model = { name, directory, config, versions: served, ignored: bounded(ignored) };
   if (served.some((version) => version.problem === undefined)) {
     return model;
@@ -103,7 +107,7 @@ function sortEntries(directory: string, names: readonly string[]): { versions: s
     }
     const reason = 'problem' in found ? found.problem : isDirectory ? NOT_A_VERSION : fileRemark(name);
     // Whatever is wrong with the configuration is a problem of the model, and told where it is read.
-    if (reason !== undefined && name !== CONFIG_FILE) {
+    if (reason !== undefined && name !== CONFIG_FILE && name !== TRITON_CONFIG_FILE) {
       ignored.push({ name, reason });
     }
   }
@@ -117,64 +121,100 @@ function fileRemark(name: string): string | undefined {
   if (/\.onnx$/i.test(name)) {
     return 'lies outside of any version; move it to 1/model.onnx';
   }
-  if (name === 'config.pbtxt') {
-    return 'is not read by this version; settings are taken from config.json';
-  }
   return name !== CONFIG_FILE && name.toLowerCase() === CONFIG_FILE
     ? `is not read; the name must be ${CONFIG_FILE}`
     : undefined;
 }
 
-/** The defaults where there is none, or it is faulty. */
-function readConfig(directory: string): { readonly config: ModelConfig; readonly problem?: string } {
+/** What a model's directory says about its settings. */
+interface DirectoryConfig {
+  /** The defaults where there is no file, or it is faulty. */
+  readonly config: ModelConfig;
+  readonly problem?: string;
+  readonly warnings?: readonly IgnoredEntry[];
+}
+
+function readConfig(directory: string, name: string): DirectoryConfig {
   const config = DEFAULT_MODEL_CONFIG;
-  const path = join(directory, CONFIG_FILE);
-  if (!entryExists(path)) {
+  const file = readConfigFile(directory, name);
+  if (file === undefined) {
     return { config };
   }
-  // One byte more than is allowed, so that the parser sees that it is too much.
-  const head = readHead(path, MODEL_CONFIG_BYTES_MAX + 1);
-  if ('problem' in head) {
-    return { config, problem: `${CONFIG_FILE} ${head.problem}` };
+  const warnings = file.warnings.map(({ file: entry, line, column, message }) => {
+    return { name: entry, reason: `${line}:${column}: ${message}` };
+  });
+  if ('problem' in file) {
+    return { config, problem: `${file.file} ${file.problem}`, warnings };
   }
-  const result = parseModelConfig(head.bytes);
+  const { result } = file;
   if (result.ok) {
-    return { config: result.config };
+    return { config: result.config, warnings };
   }
   const shown = result.problems
     .slice(0, CONFIG_PROBLEMS_SHOWN_MAX)
-    .map((one) => formatModelConfigProblem(CONFIG_FILE, one));
+    .map((one) => formatModelConfigProblem(file.file, one));
   const more = result.problems.length - shown.length;
-  return { config, problem: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; ') };
+  return { config, problem: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; '), warnings };
 }
 
-function readVersion(directory: string, version: string): RepositoryVersion {
-  const path = join(directory, version, MODEL_FILE);
+/** A place in a configuration file that deserves a word. */
+export interface ConfigWarning extends ModelConfigProblem {
+  readonly file: string;
+}
+
+export type ConfigFile = { readonly file: string; readonly warnings: readonly ConfigWarning[] } & (
+  | { readonly result: ModelConfigResult }
+  | { readonly problem: string }
+);
+
+/** The configuration file of a model, `config.json` or else Triton's `config.pbtxt`; undefined where there is none. */
+export function readConfigFile(directory: string, name: string): ConfigFile | undefined {
+  const both = [CONFIG_FILE, TRITON_CONFIG_FILE].filter((file) => entryExists(join(directory, file)));
+  const [file, other] = both;
+  if (file === undefined) {
+    return undefined;
+  }
+  const unread = { file: TRITON_CONFIG_FILE, line: 1, column: 1, message: `is not read, as there is a ${CONFIG_FILE}` };
+  const warnings = other === undefined ? [] : [unread];
+  // One byte more than is allowed, so that the parser sees that it is too much.
+  const head = readHead(join(directory, file), MODEL_CONFIG_BYTES_MAX + 1);
+  if ('problem' in head) {
+    return { file, warnings, problem: head.problem };
+  }
+  if (file === CONFIG_FILE) {
+    return { file, warnings, result: parseModelConfig(head.bytes) };
+  }
+  const triton = parseTritonConfig(head.bytes, name);
+  return { file, warnings: triton.warnings.map((warning) => ({ file, ...warning })), result: triton.result };
+}
+
+function readVersion(directory: string, version: string, { modelFilename }: ModelConfig): RepositoryVersion {
+  const path = join(directory, version, modelFilename);
   const { sizeBytes, problem } = checkModelFile(path);
   return problem === undefined
     ? { version, path, sizeBytes }
-    : { version, path, sizeBytes, problem: `${version}/${MODEL_FILE} ${problem}` };
+    : { version, path, sizeBytes, problem: `${version}/${modelFilename} ${problem}` };
 }
 
-/** Why a version directory without `model.onnx` is passed over, with what to do where what it holds tells. */
-function whyIncomplete(versionDirectory: string): string {
+/** Why a version directory without its model file is passed over, with what to do where what it holds tells. */
+function whyIncomplete(versionDirectory: string, { modelFilename }: ModelConfig): string {
   const list = listNames(versionDirectory, ENTRIES_MAX);
   if ('problem' in list) {
     return list.problem;
   }
   const { names } = list;
   if (names.length === 0) {
-    return 'is empty; it must hold model.onnx';
+    return `is empty; it must hold ${modelFilename}`;
   }
   const onnx = names.filter((name) => /\.onnx$/i.test(name));
   if (onnx.length === 1) {
-    return `holds no model.onnx; rename ${JSON.stringify(onnx[0])}`;
+    return `holds no ${modelFilename}; rename ${JSON.stringify(onnx[0])}`;
   }
-  return `holds no model.onnx but ${quoted(names)}; only ONNX models of that name can be served`;
+  return `holds no ${modelFilename} but ${quoted(names)}; only ONNX models of that name can be served`;
 }
 
 function whyNoVersion(name: string, names: readonly string[], ignored: readonly IgnoredEntry[]): string {
-  if (isVersionName(name) && names.includes(MODEL_FILE)) {
+  if (isVersionName(name) && names.includes(DEFAULT_MODEL_CONFIG.modelFilename)) {
     return 'is a version and not a model; the model repository is the directory two levels above model.onnx';
   }
   if (names.length === 0) {

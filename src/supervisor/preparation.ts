@@ -94,7 +94,7 @@ export function readModels(settings: ServerSettings, devices: readonly Device[],
 
 /** Those that are loaded at the start. @throws ExitError CONFIG for names that are none */
 function toLoad(models: readonly RepositoryModel[], settings: ServerSettings): readonly RepositoryModel[] {
-  const { modelControlMode, loadModels } = settings;
+  const { modelControlMode, loadModel: loadModels = [] } = settings;
   if (modelControlMode !== 'explicit' && loadModels.length > 0) {
     throw new ExitError(
       'CONFIG',

@@ -146,6 +146,10 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"queue": {"max_row": 8}}', '1:12: unknown key "max_row" in queue (did you mean "max_rows"?)'],
   ['{"queue": {"size": 8}}', '1:12: unknown key "size" in queue; known are max_rows, max_bytes'],
   ['{"queue": {"__proto__": 8}}', '1:12: unknown key "__proto__" in queue; known are max_rows, max_bytes'],
+  [
+    '{"default_model_filename": "../x.onnx"}',
+    '1:28: default_model_filename is "../x.onnx"; it must be the name of an .onnx file, without a directory',
+  ],
   ['{"split_large_requests": 1}', '1:26: split_large_requests is 1; it must be true or false'],
   ['{"priority_levels": 17}', '1:21: priority_levels is 17; it must be an integer from 0 to 16'],
   ['{"default_priority_level": 0}', '1:28: default_priority_level is 0; it must be an integer from 1 to 16'],
@@ -220,6 +224,7 @@ test('without a file, and with an empty object, every default that needs no sign
     queue: { maxRows: 1024, maxBytes: 256 * MIB },
     memoryBudgetBytes: undefined,
     versionPolicy: { kind: 'latest', count: 1 },
+    modelFilename: 'model.onnx',
     runtime: { intraOpThreads: undefined, graphOptimization: 'all', session: {}, provider: {} },
   });
   assert.deepEqual(DEFAULT_MODEL_CONFIG, configOf({}));
@@ -240,6 +245,7 @@ test('every key of the file arrives in its field', () => {
     queue: { max_rows: 128, max_bytes: '64MiB' },
     memory_budget_bytes: '2GB',
     version_policy: { specific: [10, '9', 10] },
+    default_model_filename: 'net.onnx',
     runtime: { intra_op_threads: 2, graph_optimization: 'basic', session: { a: '1' }, provider: { b: 2 } },
   });
   assert.deepEqual(config, {
@@ -255,6 +261,7 @@ test('every key of the file arrives in its field', () => {
     queue: { maxRows: 128, maxBytes: 64 * MIB },
     memoryBudgetBytes: 2e9,
     versionPolicy: { kind: 'specific', versions: ['10', '9'] },
+    modelFilename: 'net.onnx',
     runtime: { intraOpThreads: 2, graphOptimization: 'basic', session: { a: '1' }, provider: { b: '2' } },
   });
 });
@@ -300,5 +307,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 25);
+  assert.equal(keys, 26);
 });

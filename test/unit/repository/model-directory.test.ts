@@ -254,13 +254,36 @@ test('files and directories that may not be read are told, and the rest is serve
   }
 });
 
-test('settings in a Triton file or under a misspelt name are not silently ignored', (t) => {
-  const model = modelOf(t, { 'm/1/model.onnx': MODEL_BYTES, 'm/config.pbtxt': '', 'm/Config.json': '{}' });
+test('settings under a misspelt name are not silently ignored, nor a second file with them', (t) => {
+  const model = modelOf(t, {
+    'm/1/model.onnx': MODEL_BYTES,
+    'm/config.json': '{"slo_ms": 5}',
+    'm/config.pbtxt': 'max_batch_size: 3',
+    'm/Config.json': '{}',
+  });
   assert.equal(model.problem, undefined);
+  assert.equal(model.config.sloMs, 5);
+  assert.equal(model.config.maxBatchSize, undefined);
   assert.deepEqual(model.ignored, [
     { name: 'Config.json', reason: 'is not read; the name must be config.json' },
-    { name: 'config.pbtxt', reason: 'is not read by this version; settings are taken from config.json' },
+    { name: 'config.pbtxt', reason: '1:1: is not read, as there is a config.json' },
   ]);
+});
+
+test('a model of Triton is read with its own settings and file name, with warnings for what is passed over', (t) => {
+  const pbtxt = 'max_batch_size: 3\ndefault_model_filename: "net.onnx"\nmetric_tags { key: "a" value: "b" }\n';
+  const model = modelOf(t, { 'm/1/net.onnx': MODEL_BYTES, 'm/config.pbtxt': pbtxt });
+  assert.equal(model.problem, undefined);
+  assert.equal(model.config.maxBatchSize, 3);
+  assert.match(model.versions[0]!.path, /1\/net\.onnx$/);
+  assert.deepEqual(model.ignored, [
+    { name: 'config.pbtxt', reason: '3:1: metric_tags is passed over: metrics have the labels that /metrics shows' },
+  ]);
+});
+
+test('a faulty configuration of Triton is a problem of the model, with its places', (t) => {
+  const model = modelOf(t, { 'm/1/model.onnx': MODEL_BYTES, 'm/config.pbtxt': 'max_batch_siz: 3' });
+  assert.match(model.problem ?? '', /^config\.pbtxt:1:1: unknown field "max_batch_siz"/);
 });
 
 test('remarks about a directory full of strange entries are cut with a count', (t) => {

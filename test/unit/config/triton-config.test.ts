@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { DEFAULT_MODEL_CONFIG as DEFAULTS, type ModelConfig } from '../../../src/config/model-config.ts';
+import { parseTritonConfig } from '../../../src/config/triton-config.ts';
+
+function read(text: string) {
+  const { result, warnings } = parseTritonConfig(Buffer.from(text), 'densenet');
+  const problems = result.ok ? [] : result.problems.map(({ line, column, message }) => `${line}:${column}: ${message}`);
+  const told = warnings.map(({ line, message }) => `${line}: ${message}`);
+  return { config: result.ok ? result.config : undefined, problems, warnings: told };
+}
+
+const WHOLE = `
+name: "densenet"
+platform: "onnxruntime_onnx"
+max_batch_size : 8
+input [
+  { name: "data_0" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, 224, 224 ] }
+]
+output [ { name: "fc6_1" data_type: TYPE_FP32 dims: [ 1000 ] label_filename: "labels.txt" } ]
+version_policy: { specific: { versions: [1, 3] } }
+default_model_filename: "net.onnx"
+instance_group [ { count: 2 kind: KIND_GPU gpus: [ 0, 1 ] } ]
+dynamic_batching {
+  preferred_batch_size: [ 4, 8 ]
+  max_queue_delay_microseconds: 100
+  priority_levels: 3
+  default_priority_level: 2
+  default_queue_policy { max_queue_size: 64 default_timeout_microseconds: 250000 timeout_action: REJECT }
+}
+optimization { graph { level: -1 } execution_accelerators { gpu_execution_accelerator : [ { name : "tensorrt" } ] } }
+parameters { key: "intra_op_thread_count" value: { string_value: "2" } }
+parameters { key: "other" value: { string_value: "x" } }
+`;
+
+test('a configuration of Triton is taken over as far as it can be, and the rest is told', () => {
+  const { config, problems, warnings } = read(WHOLE);
+  assert.deepEqual(problems, []);
+  assert.deepEqual(config, {
+    ...DEFAULTS,
+    maxBatchSize: 8,
+    maxQueueDelayUs: 100,
+    instances: { min: 2, max: 2 },
+    devices: ['cuda:0', 'cuda:1'],
+    sloMs: 250,
+    priorities: { levels: 3, default: 2 },
+    queue: { ...DEFAULTS.queue, maxRows: 64 },
+    versionPolicy: { kind: 'specific', versions: ['1', '3'] },
+    modelFilename: 'net.onnx',
+    runtime: { ...DEFAULTS.runtime, intraOpThreads: 2, graphOptimization: 'basic' },
+  } satisfies ModelConfig);
+  assert.deepEqual(warnings, [
+    '8: output.label_filename is passed over: there are no labels in answers',
+    '13: dynamic_batching.preferred_batch_size is passed over: batches are as large as pays, by measured costs',
+    '17: dynamic_batching.default_queue_policy.timeout_action is passed over: what is late is answered 504',
+    '19: optimization.execution_accelerators is passed over: choose the device, such as --device tensorrt:0',
+    '21: the parameter "other" is passed over',
+  ]);
+});
+
+test('an empty file is that of the defaults', () => {
+  assert.deepEqual(read(''), { config: DEFAULTS, problems: [], warnings: [] });
+});
+
+for (const [text, expected] of [
+  ['version_policy { all {} }', { kind: 'all' }],
+  ['version_policy { latest { num_versions: 2 } }', { kind: 'latest', count: 2 }],
+  ['version_policy { latest {} }', { kind: 'latest', count: 1 }],
+] as const) {
+  test(`${text} is the same policy here`, () => assert.deepEqual(read(text).config?.versionPolicy, expected));
+}
+
+test('what is switched off asks for nothing', () => {
+  assert.deepEqual(read('model_transaction_policy { decoupled: false }').problems, []);
+});
+
+describe('what would change answers, or is wrong, is refused with its place', () => {
+  for (const [text, problem] of [
+    ['name: "resnet"', '1:7: name is "resnet"; it must be "densenet"'],
+    ['backend: "pytorch"', '1:10: backend is "pytorch"; it must be "onnxruntime"'],
+    ['platform: "ensemble"', '1:11: platform is "ensemble"; it must be "onnxruntime_onnx"'],
+    [
+      'ensemble_scheduling { step [ { model_name: "a" } ] }',
+      '1:1: ensemble_scheduling is not supported: a model is one ONNX file',
+    ],
+    [
+      'sequence_batching { direct { minimum_slot_utilization: 0.5 } }',
+      '1:1: sequence_batching is not supported: models here keep no state between requests',
+    ],
+    [
+      'model_transaction_policy { decoupled: true }',
+      '1:1: model_transaction_policy is not supported: a request has one answer',
+    ],
+    [
+      'input { name: "x" reshape { shape: [ 1 ] } }',
+      '1:19: input.reshape is not supported: tensors keep the shapes that the model file says',
+    ],
+    ['max_batch_siz: 8', '1:1: unknown field "max_batch_siz" (did you mean "max_batch_size"?)'],
+    ['max_batch_size: eight', '1:17: max_batch_size must be an integer'],
+    ['max_batch_size: 8\ndynamic_batching: 1', '2:19: dynamic_batching must be a message in "{}"'],
+    ['default_model_filename: "../model.onnx"', 'must be the name of an .onnx file, without a directory'],
+    ['max_batch_size: 100000', 'must be an integer from 0 to 4096'],
+    ['name "densenet"', '1:6: ":" or a message in "{}" is expected'],
+  ] as const) {
+    test(text, () => {
+      const { config, problems } = read(text);
+      assert.equal(config, undefined);
+      assert.equal(problems.length, 1);
+      assert(problems[0]!.includes(problem), problems[0]);
+    });
+  }
+
+  test('bytes that are no text', () => {
+    const { result } = parseTritonConfig(Buffer.from([0xff, 0xfe]), 'densenet');
+    assert.deepEqual(result, { ok: false, problems: [{ line: 1, column: 1, message: 'is not UTF-8' }] });
+  });
+});
