@@ -256,7 +256,7 @@ export class BatchRunner {
       const startedUs = nowUs();
       const result = this.#slabRun.run(batch, firstRow, rows, use, giveBack);
       const endedUs = nowUs();
-      this.#counters.batch(rows, endedUs - startedUs);
+      this.#counters.batch(rows, endedUs - startedUs, endedUs);
       this.#costs.note(batch.layout, rows, endedUs - startedUs, endedUs);
       return result;
     });

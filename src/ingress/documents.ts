@@ -9,10 +9,11 @@ import { isReady, type ModelEntry, ModelTable } from './model-table.ts';
 import type { RemoteControl } from './remote-control.ts';
 import type { Route } from './router.ts';
 import { interfaceOf } from './served-model.ts';
+import { statisticsOf } from './statistics.ts';
 
 const PLATFORM = 'onnxruntime_onnx';
 /** Extensions of the protocol that the server passes tests for. */
-const EXTENSIONS = ['binary_tensor_data', 'model_configuration', 'schedule_policy'] as const;
+const EXTENSIONS = ['binary_tensor_data', 'model_configuration', 'schedule_policy', 'statistics'] as const;
 /** And those that it has where models are loaded on command. */
 const CONTROL_EXTENSIONS = ['model_repository', 'model_repository(unload_dependents)'] as const;
 
@@ -54,6 +55,10 @@ export class Documents {
         return this.#modelReady(this.#models.find(route.model, route.version));
       case 'modelConfig':
         return ok(this.#config(this.#models.find(route.model, route.version)));
+      case 'statistics':
+        return ok({ model_stats: [...this.#models.all()].map(statisticsOf) });
+      case 'modelStatistics':
+        return ok({ model_stats: this.#statistics(route) });
       case 'repositoryIndex':
         return ok(this.index(Buffer.alloc(0)));
       case 'repositoryLoad':
@@ -85,6 +90,12 @@ export class Documents {
       status: ready ? 200 : 503,
       document: { name: entry.name, version: entry.version, ready, ...(ready ? {} : { error: reason || state }) },
     };
+  }
+
+  /** Of one version; without one, of all that the model has. */
+  #statistics({ model, version }: Route) {
+    const entry = this.#models.find(model, version);
+    return (version === undefined ? this.#models.versions(model) : [entry]).map(statisticsOf);
   }
 
   #metadata(entry: ModelEntry) {

@@ -274,6 +274,7 @@ export class Inference implements RowsOwner, SplitReceiver {
   fail(error: BatchportError): void {
     if (this.finished) return;
     this.#finish(outcomeOf(error));
+    this.#serving.counters.failed(nowUs() - this.#startedUs);
     this.#reply.sendError(error);
   }
 

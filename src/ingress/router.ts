@@ -19,9 +19,12 @@ export const ENDPOINTS = {
   serverMetadata: { path: [], methods: ['GET', 'HEAD'] },
   live: { path: ['health', 'live'], methods: ['GET', 'HEAD'] },
   ready: { path: ['health', 'ready'], methods: ['GET', 'HEAD'] },
+  // Before the model of that name.
+  statistics: { path: ['models', 'stats'], methods: ['GET', 'HEAD'] },
   modelMetadata: { path: ['models', ':m'], methods: ['GET', 'HEAD'] },
   modelReady: { path: ['models', ':m', 'ready'], methods: ['GET', 'HEAD'] },
   modelConfig: { path: ['models', ':m', 'config'], methods: ['GET', 'HEAD'] },
+  modelStatistics: { path: ['models', ':m', 'stats'], methods: ['GET', 'HEAD'] },
   infer: { path: ['models', ':m', 'infer'], methods: ['POST'] },
   repositoryIndex: { path: ['repository', 'index'], methods: ['POST'] },
   repositoryLoad: { path: ['repository', 'models', ':m', 'load'], methods: ['POST'] },

@@ -34,7 +34,8 @@ const INGRESS = {
   bytesIn: OUTCOMES.length + 1,
   bytesOut: OUTCOMES.length + 2,
   inFlight: OUTCOMES.length + 3,
-  stages: OUTCOMES.length + 4,
+  failedUs: OUTCOMES.length + 4,
+  stages: OUTCOMES.length + 5,
 } as const;
 const INGRESS_WORDS = INGRESS.stages + STAGES.length * LATENCY_WORDS;
 
@@ -49,9 +50,21 @@ const INSTANCE = {
   arenaHeld: 7,
   gaveBack: 8,
   lateRows: 9,
-  batchRows: 10,
+  lastRunAtUs: 10,
+  batchRows: 11,
+  sizes: 11 + BATCH_WORDS,
 } as const;
-const INSTANCE_WORDS = INSTANCE.batchRows + BATCH_WORDS;
+/** Sizes of batches that are counted each by itself; above, those from one power of two up to the next are counted together. */
+const SIZES_EXACT = 64;
+const SIZES_LARGE = [128, 256, 512, 1024, 2048, 4096] as const;
+const SIZES = SIZES_EXACT + SIZES_LARGE.length;
+const INSTANCE_WORDS = INSTANCE.sizes + 2 * SIZES;
+
+/** Where batches of a size are counted, from 0. */
+function sizeIndex(rows: number): number {
+  if (rows < SIZES_LARGE[0]) return Math.min(rows, SIZES_EXACT) - 1;
+  return SIZES_EXACT + Math.min(SIZES_LARGE.length, 32 - Math.clz32(rows) - 7) - 1;
+}
 
 /** Doubles per slot of a segment. */
 export const COUNTER_WORDS = Math.max(INGRESS_WORDS, INSTANCE_WORDS);
@@ -87,6 +100,11 @@ export class IngressCounters {
     this.#words[this.#base + INGRESS.bytesOut]! += bytes;
   }
 
+  /** A request was answered with an error, so many µs after it came. */
+  failed(us: number): void {
+    this.#words[this.#base + INGRESS.failedUs]! += us;
+  }
+
   inFlight(requests: number): void {
     this.#words[this.#base + INGRESS.inFlight] = requests;
   }
@@ -107,7 +125,12 @@ export class InstanceCounters {
     this.#base = base;
   }
 
-  batch(rows: number, busyUs: number): void {
+  /** @param endedUs on the shared clock */
+  batch(rows: number, busyUs: number, endedUs: number): void {
+    const size = this.#base + INSTANCE.sizes + 2 * sizeIndex(rows);
+    this.#words[size]!++;
+    this.#words[size + 1]! += busyUs;
+    this.#words[this.#base + INSTANCE.lastRunAtUs] = endedUs;
     this.#words[this.#base + INSTANCE.batches]!++;
     this.#words[this.#base + INSTANCE.rows]! += rows;
     this.#words[this.#base + INSTANCE.busyUs]! += busyUs;
@@ -213,4 +236,36 @@ export function readInstance(words: Float64Array, base: number): InstanceReading
     gaveBack: words[base + INSTANCE.gaveBack]!,
     batchRows: readHistogram(words, base + INSTANCE.batchRows, BATCH_BUCKETS_ROWS.length),
   };
+}
+
+/** Time that requests took which were answered with an error, µs. */
+export function readFailedUs(words: Float64Array, base: number): number {
+  return words[base + INGRESS.failedUs]!;
+}
+
+/** When the last batch of an instance ended, µs on the shared clock; 0 for never. */
+export function readLastRunUs(words: Float64Array, base: number): number {
+  return words[base + INSTANCE.lastRunAtUs]!;
+}
+
+/** Batches of a size. */
+export interface SizeReading {
+  /** Large ones stand under the power of two that they reach. */
+  readonly rows: number;
+  readonly batches: number;
+  /** What their runs took. */
+  readonly us: number;
+}
+
+/** Of the sizes that an instance has run. */
+export function readSizes(words: Float64Array, base: number): SizeReading[] {
+  const at = base + INSTANCE.sizes;
+  const sizes: SizeReading[] = [];
+  for (let n = 0; n < SIZES; n++) {
+    const batches = words[at + 2 * n]!;
+    if (batches === 0) continue;
+    const rows = n < SIZES_EXACT ? n + 1 : SIZES_LARGE[n - SIZES_EXACT]!;
+    sizes.push({ rows, batches, us: words[at + 2 * n + 1]! });
+  }
+  return sizes;
 }

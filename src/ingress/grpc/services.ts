@@ -16,6 +16,7 @@ import {
   MODEL_REQUEST,
   READY_RESPONSE,
   SERVER_METADATA_RESPONSE,
+  STATISTICS_RESPONSE,
 } from '../../protocol/grpc/messages.ts';
 import type { Documents } from '../documents.ts';
 import { asBatchportError } from '../inference.ts';
@@ -26,7 +27,6 @@ export const INFERENCE_SERVICE = 'inference.GRPCInferenceService';
 
 /** Methods that other servers of the protocol have, and why this one does not. */
 const UNSUPPORTED: Readonly<Record<string, string>> = {
-  ModelStatistics: 'This server keeps no statistics of this form; its metrics port has /metrics and /status.',
   SystemSharedMemoryStatus: 'This server takes no tensors from shared memory.',
   SystemSharedMemoryRegister: 'This server takes no tensors from shared memory.',
   SystemSharedMemoryUnregister: 'This server takes no tensors from shared memory.',
@@ -72,6 +72,12 @@ const METHODS: Readonly<Record<string, Method>> = {
       const config = documentOf(documents, 'modelConfig', request);
       return { config: { ...config, input: numbered(config.input), output: numbered(config.output) } };
     },
+  },
+  ModelStatistics: {
+    request: MODEL_REQUEST,
+    response: STATISTICS_RESPONSE,
+    answer: (documents, request) =>
+      documentOf(documents, request.name === '' ? 'statistics' : 'modelStatistics', request),
   },
   RepositoryIndex: {
     request: INDEX_REQUEST,

@@ -78,6 +78,41 @@ const MODEL_CONFIG = {
 
 export const MODEL_CONFIG_RESPONSE = { 1: { name: 'config', kind: MODEL_CONFIG } } satisfies MessageTable;
 
+const DURATION = { 1: { name: 'count', kind: 'int' }, 2: { name: 'ns', kind: 'int' } } satisfies MessageTable;
+
+const INFER_STATISTICS = {
+  1: { name: 'success', kind: DURATION },
+  2: { name: 'fail', kind: DURATION },
+  3: { name: 'queue', kind: DURATION },
+  4: { name: 'compute_input', kind: DURATION },
+  5: { name: 'compute_infer', kind: DURATION },
+  6: { name: 'compute_output', kind: DURATION },
+  7: { name: 'cache_hit', kind: DURATION },
+  8: { name: 'cache_miss', kind: DURATION },
+} satisfies MessageTable;
+
+const BATCH_STATISTICS = {
+  1: { name: 'batch_size', kind: 'int' },
+  2: { name: 'compute_input', kind: DURATION },
+  3: { name: 'compute_infer', kind: DURATION },
+  4: { name: 'compute_output', kind: DURATION },
+} satisfies MessageTable;
+
+const MODEL_STATISTICS = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'version', kind: 'string' },
+  3: { name: 'last_inference', kind: 'int' },
+  4: { name: 'inference_count', kind: 'int' },
+  5: { name: 'execution_count', kind: 'int' },
+  6: { name: 'inference_stats', kind: INFER_STATISTICS },
+  7: { name: 'batch_stats', kind: BATCH_STATISTICS, repeated: true },
+} satisfies MessageTable;
+
+/** ModelStatisticsResponse; the request is a MODEL_REQUEST. */
+export const STATISTICS_RESPONSE = {
+  1: { name: 'model_stats', kind: MODEL_STATISTICS, repeated: true },
+} satisfies MessageTable;
+
 export const INDEX_REQUEST = {
   1: { name: 'repository_name', kind: 'string' },
   2: { name: 'ready', kind: 'bool' },

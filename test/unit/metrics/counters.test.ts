@@ -19,7 +19,7 @@ test('a slot is written from its base to its end and no further', () => {
   const instance = new InstanceCounters(words, COUNTER_WORDS);
   for (let n = 0; n < OUTCOMES.length; n++) ingress.outcome(n);
   for (let n = 0; n < STAGES.length; n++) ingress.stage(n, 1e12);
-  instance.batch(1e9, 1e12);
+  instance.batch(1e9, 1e12, 0);
   assert.ok(words.subarray(0, COUNTER_WORDS).every((word) => word === 0));
   assert.ok(words.subarray(2 * COUNTER_WORDS).every((word) => word === 0));
   assert.ok(words.some((word) => word !== 0));
@@ -51,8 +51,8 @@ test('every count of an ingress slot has its own place', () => {
 test('every count of an instance slot has its own place', () => {
   const words = new Float64Array(COUNTER_WORDS);
   const counters = new InstanceCounters(words, 0);
-  counters.batch(3, 1000);
-  counters.batch(4, 500);
+  counters.batch(3, 1000, 0);
+  counters.batch(4, 500, 0);
   for (const [count, event] of [
     [2, () => counters.failure()],
     [3, () => counters.split()],
@@ -86,16 +86,16 @@ test('a value on a bound belongs to its bucket, one above it to the next, one ab
   const instance = new InstanceCounters(words, COUNTER_WORDS);
   for (const bound of LATENCY_BUCKETS_S) ingress.stage(0, bound * 1e6);
   ingress.stage(0, LATENCY_BUCKETS_S.at(-1)! * 1e6 + 1);
-  for (const bound of BATCH_BUCKETS_ROWS) instance.batch(bound, 0);
-  instance.batch(BATCH_BUCKETS_ROWS.at(-1)! + 1, 0);
+  for (const bound of BATCH_BUCKETS_ROWS) instance.batch(bound, 0, 0);
+  instance.batch(BATCH_BUCKETS_ROWS.at(-1)! + 1, 0, 0);
   assert.deepEqual(readIngress(words, 0).stages[STAGES[0]].buckets, Array(LATENCY_BUCKETS_S.length + 1).fill(1));
   assert.deepEqual(readInstance(words, COUNTER_WORDS).batchRows.buckets, Array(BATCH_BUCKETS_ROWS.length + 1).fill(1));
 });
 
 test('the next process in a slot goes on from the counts of the one before', () => {
   const words = new Float64Array(COUNTER_WORDS);
-  new InstanceCounters(words, 0).batch(3, 10);
-  new InstanceCounters(words, 0).batch(4, 20);
+  new InstanceCounters(words, 0).batch(3, 10, 0);
+  new InstanceCounters(words, 0).batch(4, 20, 0);
   const { batches, rows, busyUs } = readInstance(words, 0);
   assert.deepEqual([batches, rows, busyUs], [2, 7, 30]);
 });

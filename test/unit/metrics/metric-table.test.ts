@@ -43,14 +43,14 @@ test('latencies come in seconds, by stage, and the total stands alone', async ()
 
 test('the instances of a device are summed, those of another device and model are not', async () => {
   const [a, b] = [new FakeModel('a', ['cpu', 'cuda:0']), new FakeModel('b')];
-  a.instances[0]!.batch(3, 500_000);
-  a.instances[1]!.batch(4, 250_000);
+  a.instances[0]!.batch(3, 500_000, 0);
+  a.instances[1]!.batch(4, 250_000, 0);
   a.instances[1]!.failure();
   a.instances[1]!.split();
   a.instances[1]!.split();
   a.instances[0]!.outOfMemory();
   a.instances[0]!.skipped();
-  a.instances[3]!.batch(100, 1_000_000);
+  a.instances[3]!.batch(100, 1_000_000, 0);
   const exposition = await scrape(ofModels(a.snapshot(), b.snapshot()));
   const cpu = { model: 'a', version: '1', device: 'cpu' };
   assert.deepEqual(values(exposition, 'batches_total', cpu), [2]);

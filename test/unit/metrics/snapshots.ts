@@ -49,7 +49,7 @@ export class FakeModel {
       () => ingress.sent(random.int(1, 1e6)),
       () => ingress.inFlight(random.int(0, 100)),
       () => ingress.stage(random.int(0, STAGES.length - 1), 10 ** (1 + random.float() * 6.5)),
-      () => instance.batch(random.int(1, 5000), random.int(1, 1e6)),
+      () => instance.batch(random.int(1, 5000), random.int(1, 1e6), 0),
       () => instance.failure(),
       () => instance.split(),
       () => instance.outOfMemory(),
