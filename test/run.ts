@@ -30,6 +30,7 @@ const KINDS = {
   stress: { alone: true, about: 'many threads and processes at once' },
   fault: { alone: false, about: 'one fault per file, with real processes' },
   integration: { alone: false, about: 'a whole server' },
+  conformance: { alone: false, about: 'clients that others wrote; .ci/run fetches them' },
   soak: { alone: true, about: 'random faults under load, for a short time' },
   bench: { alone: true, about: 'small sizes of the benchmarks' },
 } as const satisfies Record<string, { alone: boolean; about: string }>;

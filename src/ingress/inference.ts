@@ -174,7 +174,6 @@ export class Inference implements RowsOwner, SplitReceiver {
     if (!serving.producer.admit(rows)) throw queueFull();
     deadline?.arm(() => this.expire());
     this.#placedUs = nowUs();
-    serving.counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
     const atUs = deadline?.atUs ?? 0;
     if (this.#split !== undefined) {
       if (!this.#split.place(atUs)) throw queueFull();
@@ -262,6 +261,8 @@ export class Inference implements RowsOwner, SplitReceiver {
     this.#reply.sendResult(response);
     const { counters } = this.#serving;
     counters.sent(response.body.length);
+    // All at once, so that whoever reads them in between finds as many of each.
+    counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
     counters.stage(QUEUE, queueUs);
     counters.stage(RUN, runUs);
     const nowSentUs = nowUs();

@@ -6,15 +6,7 @@
  *
  * Batches are formed where they lie, so a batch itself has no time of input or output. They begin anew with a new version, and with a reload of one.
  */
-import {
-  type HistogramReading,
-  readFailedUs,
-  readIngress,
-  readInstance,
-  readLastRunUs,
-  readSizes,
-  type Stage,
-} from '../metrics/counters.ts';
+import { readFailedUs, readIngress, readInstance, readLastRunUs, readSizes, type Stage } from '../metrics/counters.ts';
 import { counterOffset } from '../queue/geometry.ts';
 import type { Segment } from '../queue/segment.ts';
 import { nowUs } from '../system/clock.ts';
@@ -51,6 +43,9 @@ export interface ModelStatistics {
 export function statisticsOf({ name, version, serving }: ModelEntry): ModelStatistics {
   const ingresses = serving === undefined ? [] : slotsOf(serving.segment, 'ingress', readIngressSlot);
   const instances = serving === undefined ? [] : slotsOf(serving.segment, 'instance', readInstanceSlot);
+  const success = durationOf(ingresses, 'total');
+  // Another ingress may be just counting: clients take it amiss when there are more of one than of another.
+  const stage = (name: Stage) => ({ ...durationOf(ingresses, name), count: success.count });
   const lastUs = instances.reduce((last, { lastRunUs }) => Math.max(last, lastRunUs), 0);
   return {
     name,
@@ -59,12 +54,12 @@ export function statisticsOf({ name, version, serving }: ModelEntry): ModelStati
     inference_count: instances.reduce((sum, { rows }) => sum + rows, 0),
     execution_count: instances.reduce((sum, { batches }) => sum + batches, 0),
     inference_stats: {
-      success: stage(ingresses, 'total'),
+      success,
       fail: failures(ingresses),
-      queue: stage(ingresses, 'queue'),
-      compute_input: stage(ingresses, 'receive'),
-      compute_infer: stage(ingresses, 'run'),
-      compute_output: stage(ingresses, 'send'),
+      queue: stage('queue'),
+      compute_input: stage('receive'),
+      compute_infer: stage('run'),
+      compute_output: stage('send'),
       cache_hit: NOTHING,
       cache_miss: NOTHING,
     },
@@ -94,8 +89,12 @@ function slotsOf<T>(
   });
 }
 
-function stage(ingresses: readonly IngressSlot[], name: Stage): Duration {
-  return sum(ingresses.map(({ stages }) => durationOf(stages[name])));
+function durationOf(ingresses: readonly IngressSlot[], name: Stage): Duration {
+  return sum(
+    ingresses.map(({ stages: { [name]: stage } }) => {
+      return { count: stage.buckets.reduce((all, count) => all + count, 0), ns: Math.round(stage.sum * 1000) };
+    }),
+  );
 }
 
 function failures(ingresses: readonly IngressSlot[]): Duration {
@@ -105,10 +104,6 @@ function failures(ingresses: readonly IngressSlot[]): Duration {
       return { count: Object.values(failed).reduce((all, count) => all + count, 0), ns: Math.round(failedUs * 1000) };
     }),
   );
-}
-
-function durationOf({ buckets, sum: us }: HistogramReading): Duration {
-  return { count: buckets.reduce((all, count) => all + count, 0), ns: Math.round(us * 1000) };
 }
 
 function sum(durations: readonly Duration[]): Duration {

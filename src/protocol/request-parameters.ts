@@ -82,10 +82,13 @@ function walkParameters(
   }
 }
 
+/** Of clients of streams: asks for the mark of a last answer also where there is no other, and here every request has one. */
+const FINAL_RESPONSE = 'triton_enable_empty_final_response';
+
 /** Refuses names that ask for what the server does not have, whatever their value. @throws BAD_REQUEST */
 export function refuseReserved(name: string, owner: string): void {
   if (UNSUPPORTED.has(name)) fail(`parameter '${name}' of ${owner} is not supported by this server`);
-  if (name.startsWith('triton_')) {
+  if (name.startsWith('triton_') && name !== FINAL_RESPONSE) {
     fail(`parameter keys starting with 'triton_' are reserved; ${owner} has one`);
   }
 }

@@ -441,6 +441,8 @@ test('other parameters are strings, numbers or booleans, and are ignored', () =>
     assertRefused(() => decode(parameters), 'BAD_REQUEST', "'parameters' of the request must be an object");
   }
   assertRefused(() => decode('{"triton_x":1}'), 'BAD_REQUEST', "starting with 'triton_' are reserved");
+  // What clients of streams send with every request, and which asks for nothing here.
+  decode('{"triton_enable_empty_final_response":true}');
   assertRefused(
     () => decode('{"binary_data_output":1}'),
     'BAD_REQUEST',
