@@ -37,7 +37,6 @@ export const GRAPH_OPTIMIZATIONS = ['disable', 'basic', 'extended', 'all'] as co
 /** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
 export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([
   ['', ['inputs', 'outputs', 'transform', 'warmup', 'source']],
-  ['instances', ['target_rows']],
 ]);
 
 /** Every failed check of a value gives this one message, which completes "<key> is <value>; it must be …". */
@@ -120,6 +119,11 @@ export const modelConfigSchema = object({
   instances: object({
     min: integer(1, INSTANCES_MAX, 'an integer').optional().describe('Instances that always run. Default 1.'),
     max: integer(1, INSTANCES_MAX, 'an integer').optional().describe('Most instances that may run. Default: min.'),
+    target_rows: integer(1, BATCH_ROWS_MAX, 'an integer')
+      .optional()
+      .describe(
+        'Rows, waiting or running, that one instance is meant for: between min and max as many run as that asks for, over a minute, and at once when the load jumps. Default: more run when rows wait for busy ones.',
+      ),
   })
     .optional()
     .describe('Threads per device that run the model; they share one copy of its weights.'),

@@ -33,7 +33,12 @@ export interface ModelConfig {
   /** Whether a request of more rows than a batch is run in parts; else it is refused. */
   readonly splitLargeRequests: boolean;
   readonly maxQueueDelayUs: number;
-  readonly instances: { readonly min: number; readonly max: number };
+  readonly instances: {
+    readonly min: number;
+    readonly max: number;
+    /** Rows that one is meant for; undefined = more run when rows wait. */
+    readonly targetRows: number | undefined;
+  };
   /** Names of devices of the server; undefined = all of them. */
   readonly devices: readonly string[] | undefined;
   /** Deadline of a request that brings none, from its arrival; undefined = none. */
@@ -176,7 +181,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     maxBatchSize: file.max_batch_size,
     splitLargeRequests: file.split_large_requests ?? true,
     maxQueueDelayUs: file.max_queue_delay_us ?? 0,
-    instances: { min, max },
+    instances: { min, max, targetRows: file.instances?.target_rows },
     devices: file.devices,
     sloMs: file.slo_ms,
     priorities: prioritiesOf(file),

@@ -245,7 +245,7 @@ function publicConfig(config: ModelConfig): Record<string, unknown> {
   return {
     max_queue_delay_us: config.maxQueueDelayUs,
     split_large_requests: config.splitLargeRequests,
-    instances: config.instances,
+    instances: instancesOf(config),
     queue: { max_rows: config.queue.maxRows, max_bytes: config.queue.maxBytes },
     ...(config.devices === undefined ? {} : { devices: config.devices }),
     ...(config.priorities === undefined
@@ -256,4 +256,8 @@ function publicConfig(config: ModelConfig): Record<string, unknown> {
     ...(config.runTimeoutMs === undefined ? {} : { run_timeout_ms: config.runTimeoutMs }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
   };
+}
+
+function instancesOf({ instances: { min, max, targetRows } }: ModelConfig): Record<string, number> {
+  return { min, max, ...(targetRows === undefined ? {} : { target_rows: targetRows }) };
 }

@@ -5,6 +5,7 @@
 import type { Logger } from '../config/log.ts';
 import { census, executingSinceUs, failQueued, nudge } from '../queue/reclaim.ts';
 import { STATUS_WORKER_LOST } from '../queue/result.ts';
+import { type ConcurrencyState, decideByRows, initialConcurrency } from '../scheduler/concurrency-scaler.ts';
 import { decide, initialScaler, type ScalerState } from '../scheduler/instance-scaler.ts';
 import type { CostCache } from './cost-cache.ts';
 import type { DeviceChild } from './device-child.ts';
@@ -43,7 +44,8 @@ export class Upkeep {
   readonly #costs: CostCache;
   readonly #oom: OomWatch;
   readonly #log: Logger;
-  readonly #scalers = new Map<Placement, ScalerState>();
+  readonly #scalers = new WeakMap<Placement, ScalerState>();
+  readonly #byRowsScalers = new WeakMap<Placement, ConcurrencyState>();
   readonly #idleness: Idleness;
   #timer: NodeJS.Timeout | undefined;
   #ticks = 0;
@@ -98,27 +100,48 @@ export class Upkeep {
 
   #scale(version: ServedVersion): void {
     const segment = version.segment!;
-    const { queuedRows } = census(segment);
-    const { min, max } = version.config.instances;
-    for (const placement of version.placements) {
-      if (placement.state !== 'serving') continue;
+    const { queuedRows, runningRows } = census(segment);
+    const { targetRows } = version.config.instances;
+    const serving = version.placements.filter(({ state }) => state === 'serving');
+    for (const placement of serving) {
       const running = placement.running.size;
-      const busyInstances = [...placement.running].filter((slot) => executingSinceUs(segment, slot) > 0).length;
-      const { maxBatchRows } = segment.geometry;
-      const { state, target, reason } = decide(this.#scalers.get(placement) ?? initialScaler(), {
-        nowMs: performance.now(),
-        running,
-        queuedRows,
-        busyInstances,
-        min,
-        max: Math.min(max, placement.slots.length),
-        maxBatchRows,
-      });
-      this.#scalers.set(placement, state);
+      const { target, reason } =
+        targetRows === undefined
+          ? this.#byWaiting(version, placement, queuedRows)
+          : this.#byRows(version, placement, targetRows, (queuedRows + runningRows) / serving.length);
       // Those that were ordered will run in a moment.
       if (target === running + placement.starting.size) continue;
       this.#log.info({ model: version.key, device: placement.device, from: running, to: target, reason }, 'instances');
       this.#devices.find(({ name }) => name === placement.device)?.scale(version, target);
     }
+  }
+
+  /** More where rows wait for busy instances. */
+  #byWaiting({ config, segment }: ServedVersion, placement: Placement, queuedRows: number) {
+    const { running } = placement;
+    const decision = decide(this.#scalers.get(placement) ?? initialScaler(), {
+      nowMs: performance.now(),
+      running: running.size,
+      queuedRows,
+      busyInstances: [...running].filter((slot) => executingSinceUs(segment!, slot) > 0).length,
+      min: config.instances.min,
+      max: Math.min(config.instances.max, placement.slots.length),
+      maxBatchRows: segment!.geometry.maxBatchRows,
+    });
+    this.#scalers.set(placement, decision.state);
+    return decision;
+  }
+
+  /** As many as the rows that wait or run ask for, of which the device has its part. */
+  #byRows({ config }: ServedVersion, placement: Placement, targetRows: number, rows: number) {
+    const decision = decideByRows(this.#byRowsScalers.get(placement) ?? initialConcurrency(), {
+      nowMs: performance.now(),
+      rows,
+      min: config.instances.min,
+      max: Math.min(config.instances.max, placement.slots.length),
+      targetRows,
+    });
+    this.#byRowsScalers.set(placement, decision.state);
+    return decision;
   }
 }

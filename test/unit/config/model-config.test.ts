@@ -158,7 +158,7 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"transform": {}}', '1:2: transform is not supported by this version; remove it'],
   ['{"warmup": true}', '1:2: warmup is not supported by this version; remove it'],
   ['{"source": {}}', '1:2: source is not supported by this version; remove it'],
-  ['{"instances": {"target_rows": 4}}', '1:16: instances.target_rows is not supported by this version; remove it'],
+  ['{"instances": {"target_rows": 0}}', '1:31: instances.target_rows is 0; it must be an integer from 1 to 4096'],
 ];
 
 for (const [text, message, beyond] of refused) {
@@ -215,7 +215,7 @@ test('without a file, and with an empty object, every default that needs no sign
     maxBatchSize: undefined,
     splitLargeRequests: true,
     maxQueueDelayUs: 0,
-    instances: { min: 1, max: 1 },
+    instances: { min: 1, max: 1, targetRows: undefined },
     devices: undefined,
     sloMs: undefined,
     priorities: undefined,
@@ -235,7 +235,7 @@ test('every key of the file arrives in its field', () => {
     max_batch_size: 32,
     split_large_requests: false,
     max_queue_delay_us: 500,
-    instances: { min: 2, max: 4 },
+    instances: { min: 2, max: 4, target_rows: 16 },
     devices: ['cpu'],
     slo_ms: 250,
     priority_levels: 4,
@@ -252,7 +252,7 @@ test('every key of the file arrives in its field', () => {
     maxBatchSize: 32,
     splitLargeRequests: false,
     maxQueueDelayUs: 500,
-    instances: { min: 2, max: 4 },
+    instances: { min: 2, max: 4, targetRows: 16 },
     devices: ['cpu'],
     sloMs: 250,
     priorities: { levels: 4, default: 2 },
@@ -267,8 +267,8 @@ test('every key of the file arrives in its field', () => {
 });
 
 test('defaults follow their neighbours: max instances from min, rows of the queue from a large batch, the usual priority from the levels', () => {
-  assert.deepEqual(configOf({ instances: { min: 3 } }).instances, { min: 3, max: 3 });
-  assert.deepEqual(configOf({ instances: { max: 3 } }).instances, { min: 1, max: 3 });
+  assert.deepEqual(configOf({ instances: { min: 3 } }).instances, { min: 3, max: 3, targetRows: undefined });
+  assert.deepEqual(configOf({ instances: { max: 3 } }).instances, { min: 1, max: 3, targetRows: undefined });
   assert.equal(configOf({ max_batch_size: 4096 }).queue.maxRows, 4096);
   const usual = [1, 2, 3, 4].map((levels) => configOf({ priority_levels: levels }).priorities?.default);
   assert.deepEqual(usual, [1, 2, 2, 3]);
@@ -307,5 +307,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 26);
+  assert.equal(keys, 27);
 });

@@ -40,7 +40,7 @@ test('a configuration of Triton is taken over as far as it can be, and the rest 
     ...DEFAULTS,
     maxBatchSize: 8,
     maxQueueDelayUs: 100,
-    instances: { min: 2, max: 2 },
+    instances: { min: 2, max: 2, targetRows: undefined },
     devices: ['cuda:0', 'cuda:1'],
     sloMs: 250,
     priorities: { levels: 3, default: 2 },
