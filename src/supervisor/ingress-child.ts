@@ -79,8 +79,9 @@ export class IngressChild {
     return this.#listening;
   }
 
+  /** Tells it the models, unless it has yet to be told for the first time. */
   announce(message: Extract<ToIngress, { type: 'models' }>): void {
-    if (this.#listening) this.#announce(message);
+    if (this.#announced > 0) this.#announce(message);
   }
 
   #announce(message: Extract<ToIngress, { type: 'models' }>): void {
@@ -166,6 +167,7 @@ export class IngressChild {
   /** Gives back what the dead process held. */
   #exited(): Takeover {
     this.#listening = false;
+    this.#announced = 0;
     this.#taken = 0;
     let requestsCut = 0;
     let answered = 0;

@@ -49,6 +49,8 @@ export interface ModelControlOptions {
 interface Operation {
   /** Equal operations have the same. */
   readonly what: string;
+  /** It may have looked at the files already. */
+  begun: boolean;
   readonly done: Promise<void>;
 }
 
@@ -83,6 +85,7 @@ export class ModelControl {
 
   /** Forgets a model whose directory is gone; does nothing while there is none of the name. */
   async forget(name: string): Promise<void> {
+    if (this.#of(name).length === 0) return;
     await this.#queue(name, 'unload', () => this.#unload(name));
     for (const version of this.#of(name)) this.#drop(version);
     this.#options.onChange();
@@ -91,25 +94,24 @@ export class ModelControl {
   #queue(name: string, what: string, act: () => Promise<void>): Promise<void> {
     const operations = this.#operations.get(name) ?? [];
     const last = operations.at(-1);
-    if (last !== undefined && last.what === what) return last.done;
+    if (last !== undefined && last.what === what && !last.begun) return last.done;
     if (operations.length >= OPERATIONS_MAX) {
       throw new BatchportError(
         'QUEUE_FULL',
         'Too many loads and unloads of this model wait for one another. Retry later.',
       );
     }
-    const operation: Operation = {
-      what,
-      done: (async () => {
-        await last?.done.catch(() => {});
-        try {
-          await act();
-        } finally {
-          operations.shift();
-          if (operations.length === 0) this.#operations.delete(name);
-        }
-      })(),
+    const run = async (): Promise<void> => {
+      await last?.done.catch(() => {});
+      operation.begun = true;
+      try {
+        await act();
+      } finally {
+        operations.shift();
+        if (operations.length === 0) this.#operations.delete(name);
+      }
     };
+    const operation: Operation = { what, begun: false, done: Promise.resolve().then(run) };
     operations.push(operation);
     this.#operations.set(name, operations);
     return operation.done;
@@ -258,6 +260,7 @@ export class ModelControl {
     const at = versions.indexOf(version);
     if (at < 0) return;
     version.withdraw();
+    for (const placement of version.placements) if (placement.state === 'waiting') placement.state = 'idle';
     version.close();
     versions.splice(at, 1);
     loads.forget(version);

@@ -197,6 +197,21 @@ test('equal loads at the same time are one', async () => {
   assert.equal(loads().length - before, 1);
 });
 
+test('a load that is asked for after the file has changed again serves the last one', async () => {
+  replaceFile('plus', '1', plusModel(30));
+  const first = load('plus');
+  await eventually(async () => {
+    const { loads } = (await server.status()) as unknown as { loads: { loading: { model: string } | null } };
+    return loads.loading?.model.startsWith('plus') || (await valueOfTen('plus')) === 40
+      ? undefined
+      : 'no load has begun';
+  });
+  replaceFile('plus', '1', plusModel(7));
+  assertDone(await load('plus'));
+  assert.equal(await valueOfTen('plus'), 17);
+  assertDone(await first);
+});
+
 test('a model that is unloaded answers what it had', async () => {
   assertDone(await load('slow'));
   const slow = (steps: number) =>
