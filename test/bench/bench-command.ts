@@ -4,6 +4,7 @@
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { COST_POINTS } from '../../src/queue/geometry.ts';
 import { PROJECT_DIR, type TestServer } from '../support/server.ts';
 
 /** Latency objective of the models under load. */
@@ -53,4 +54,17 @@ export const p99 = ({ p99: value, max }: Distribution): number => value ?? max;
 
 export function countOf({ not_ok }: Run, ...outcomes: readonly string[]): number {
   return not_ok.reduce((sum, { outcome, count }) => sum + (outcomes.includes(outcome) ? count : 0), 0);
+}
+
+/** What the server says that runs of its most frequent shape take, µs by rows 1, 2, 4 … */
+export async function runCosts(server: TestServer, model: string): Promise<Float64Array> {
+  type Device = { run_costs: { runs: number; us_by_rows: Record<string, number> }[] };
+  const { models } = (await server.status()) as unknown as { models: { name: string; devices: Device[] }[] };
+  const costs = models.find(({ name }) => name === model)!.devices[0]!.run_costs;
+  const known = Object.entries(costs.reduce((a, b) => (b.runs > a.runs ? b : a)).us_by_rows);
+  const us = Float64Array.from({ length: COST_POINTS }, (_, n) =>
+    Number(known.find(([rows]) => rows === String(2 ** n))?.[1] ?? 0),
+  );
+  for (let n = 1; n < us.length; n++) if (us[n] === 0) us[n] = 2 * us[n - 1]!;
+  return us;
 }

@@ -6,12 +6,11 @@
  */
 import fs from 'node:fs';
 import path from 'node:path';
-import { COST_POINTS } from '../../src/queue/geometry.ts';
 import { costUs } from '../../src/scheduler/cost-curve.ts';
 import { Random } from '../support/random.ts';
 import { makeRepository } from '../support/repository.ts';
-import { startServer, type TestServer } from '../support/server.ts';
-import { countOf, openLoad, p99, type Run, SLO_MS } from './bench-command.ts';
+import { startServer } from '../support/server.ts';
+import { countOf, openLoad, p99, type Run, runCosts, SLO_MS } from './bench-command.ts';
 import type { Benchmark, Measurement, Target } from './benchmark.ts';
 import { DEMO_DIR } from './demo.ts';
 
@@ -56,18 +55,6 @@ function idealP99Ms(us: Float64Array, ratePerS: number, seed: number): number {
     best = Math.min(best, latencies[Math.floor(latencies.length * 0.99)]! / 1000);
   }
   return best;
-}
-
-async function runCosts(server: TestServer, model: string): Promise<Float64Array> {
-  type Device = { run_costs: { runs: number; us_by_rows: Record<string, number> }[] };
-  const { models } = (await server.status()) as unknown as { models: { name: string; devices: Device[] }[] };
-  const costs = models.find(({ name }) => name === model)!.devices[0]!.run_costs;
-  const known = Object.entries(costs.reduce((a, b) => (b.runs > a.runs ? b : a)).us_by_rows);
-  const us = Float64Array.from({ length: COST_POINTS }, (_, n) =>
-    Number(known.find(([rows]) => rows === String(2 ** n))?.[1] ?? 0),
-  );
-  for (let n = 1; n < us.length; n++) if (us[n] === 0) us[n] = 2 * us[n - 1]!;
-  return us;
 }
 
 export const OVERLOAD: Benchmark = {

@@ -13,6 +13,7 @@ import fs from 'node:fs';
 import { parseArgs } from 'node:util';
 import { runCommand } from '../support/command.ts';
 import { type Benchmark, CleanUps, type Measurement, type Size } from './benchmark.ts';
+import { BURSTS } from './bursts.ts';
 import { COMPUTE_BOUND } from './compute-bound.ts';
 import { FAULTS } from './faults.ts';
 import { GRPC_BINARY } from './grpc-binary.ts';
@@ -41,6 +42,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   TUNE,
   OVERLOAD,
   NEIGHBOURS,
+  BURSTS,
   FAULTS,
 ];
 
