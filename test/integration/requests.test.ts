@@ -288,7 +288,7 @@ test('parameters are strings, numbers and booleans, of any size; others are refu
     ['{"a":[1]}', /a parameter of the request is an array/],
     ['{"a":null}', /a parameter of the request is null/],
     ['{"triton_x":1}', /starting with 'triton_' are reserved/],
-    ['{"triton_enable_empty_final_response":true}', /starting with 'triton_' are reserved/],
+    ['{"triton_final_response":true}', /starting with 'triton_' are reserved/],
     ['[]', /'parameters' of the request must be an object/],
     ['"a"', /'parameters' of the request must be an object/],
     ['5', /'parameters' of the request must be an object/],
