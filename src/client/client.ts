@@ -20,6 +20,7 @@ import { assertSuccess, jsonBody } from './answer.ts';
 import { Cancellation } from './cancellation.ts';
 import { ConnectionError } from './errors.ts';
 import { decodeModelMetadata, decodeServerMetadata, type ModelMetadata, type ServerMetadata } from './metadata.ts';
+import { decodeIndex, type RepositoryEntry } from './repository.ts';
 import { encodeRequest, type InferRequest, requestBody } from './request.ts';
 import { decodeResponse } from './response.ts';
 import type { InferResult } from './result.ts';
@@ -30,6 +31,7 @@ export type { Datatype } from '../tensor/datatype.ts';
 export type { AnyData, DataOf, InputDataOf } from './data.ts';
 export { ConnectionError, type ConnectionErrorCode, InferenceError } from './errors.ts';
 export type { ModelMetadata, ServerMetadata, TensorMetadata } from './metadata.ts';
+export type { RepositoryEntry } from './repository.ts';
 export type { InferInput, InferRequest, Parameter, Parameters, RequestedOutput } from './request.ts';
 export type { InferOutput, InferResult, OutputTensor } from './result.ts';
 export type { RetryPolicy } from './retry.ts';
@@ -146,6 +148,29 @@ export class Client {
     return this.probe(`${modelPath(model, options.version)}/ready`, options);
   }
 
+  /** The versions that the server knows, ready or not. */
+  async repositoryIndex(options: CallOptions = {}): Promise<RepositoryEntry[]> {
+    return this.call(options, () => this.post('/v2/repository/index', {}), decodeIndex);
+  }
+
+  /**
+   * Has a model loaded, or loaded again where its files have changed; settled when it serves, which may take longer than the usual `timeoutMs`.
+   *
+   * @param options.config settings instead of those in its directory, as in a `config.json`.
+   * @throws InferenceError with the reason when it cannot be loaded, or the server does not load on command.
+   */
+  async loadModel(model: string, options: CallOptions & { readonly config?: object } = {}): Promise<void> {
+    const parameters = options.config === undefined ? {} : { config: JSON.stringify(options.config) };
+    const path = `/v2/repository/models/${segment('model', model)}/load`;
+    return this.call(options, () => this.post(path, { parameters }), assertSuccess);
+  }
+
+  /** Has a model unloaded; settled when its memory is free. @throws InferenceError */
+  async unloadModel(model: string, options: CallOptions = {}): Promise<void> {
+    const path = `/v2/repository/models/${segment('model', model)}/unload`;
+    return this.call(options, () => this.post(path, {}), assertSuccess);
+  }
+
   /**
    * Runs a model. The arrays of the inputs must not change until the promise settles, since a retry sends them again.
    *
@@ -179,6 +204,11 @@ export class Client {
       });
     }
     await this.transport.close();
+  }
+
+  private post(path: string, document: object): HttpRequest {
+    const headers = { ...this.headers, 'content-type': 'application/json' };
+    return { method: 'POST', path: this.basePath + path, headers, body: Buffer.from(JSON.stringify(document)) };
   }
 
   private get(path: string): HttpRequest {

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import { after, before, describe, test } from 'node:test';
+import { Client } from '../../src/client/client.ts';
 import { type Answer, assertRefused, get, infer, json, jsonBody, send } from '../support/exchange.ts';
 import { plusModel } from '../support/fixtures-faults.ts';
 import { assertCallRefused, GrpcClients } from '../support/grpc.ts';
@@ -169,6 +170,20 @@ describe('what cannot be done is refused with its reason', () => {
     const file = '{"parameters":{"config":"{}","file:1/model.onnx":"AAAA"}}';
     assertRefused(await load('plus', file), 'BAD_REQUEST', /from the repository of the server only/);
     assert.equal(await valueOfTen('plus'), 16);
+  });
+
+  test('through the client library', async (t) => {
+    const client = new Client(server.url);
+    t.after(() => client.close());
+    await client.loadModel('unused', { config: { slo_ms: 999 } });
+    assert.equal(json(await get(server.url, '/v2/models/unused/config')).slo_ms, 999);
+    await client.unloadModel('unused');
+    const index = await client.repositoryIndex();
+    assert.deepEqual(
+      index.find(({ name }) => name === 'unused'),
+      { name: 'unused', version: '1', state: 'UNAVAILABLE', reason: 'unloaded' },
+    );
+    await assert.rejects(client.loadModel('nowhere'), /failed to load 'nowhere'/);
   });
 
   test('over gRPC', async () => {

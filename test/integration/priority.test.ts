@@ -11,7 +11,7 @@ import { tensor } from '../support/tensor.ts';
 /** Keeps an instance busy for a while. */
 const LONG_STEPS = 40_000;
 /** Long enough for an answer to be out before the next one is there. */
-const SHORT_STEPS = 2_000;
+const SHORT_STEPS = 6_000;
 
 const server = launchServer(
   { after },
