@@ -17,7 +17,7 @@ import { randomTensor } from '../support/tensor.ts';
 
 const REQUESTS = 20_000;
 /** First uses: code is compiled, heaps and arenas reach their size. */
-const WARM_UP_REQUESTS = 10_000;
+const WARM_UP_REQUESTS = 20_000;
 const CONNECTIONS = 8;
 const PIPELINED = 16;
 const ROWS_MAX = 32;
