@@ -276,7 +276,12 @@ export class ModelControl {
 
 function configOf(text: string, refuse: (reason: string) => never): ModelConfig {
   const result = parseModelConfig(Buffer.from(text));
-  if (result.ok) return result.config;
+  if (result.ok) {
+    const { session, provider } = result.config.runtime;
+    // Some of them are names of files, which nobody may choose from outside.
+    if (Object.keys(session).length + Object.keys(provider).length === 0) return result.config;
+    return refuse("runtime.session and runtime.provider are taken from the model's own config.json only");
+  }
   return refuse(result.problems.map((one) => formatModelConfigProblem('config', one)).join('; '));
 }
 

@@ -169,6 +169,11 @@ describe('what cannot be done is refused with its reason', () => {
     assertRefused(await load('plus', '{"parameters":{"config":{}}}'), 'BAD_REQUEST', /must be a string/);
     const file = '{"parameters":{"config":"{}","file:1/model.onnx":"AAAA"}}';
     assertRefused(await load('plus', file), 'BAD_REQUEST', /from the repository of the server only/);
+    for (const table of ['session', 'provider']) {
+      const config = JSON.stringify({ runtime: { [table]: { trt_engine_cache_path: '/tmp' } } });
+      const answer = await load('plus', JSON.stringify({ parameters: { config } }));
+      assertRefused(answer, 'BAD_REQUEST', /own config\.json only/);
+    }
     assert.equal(await valueOfTen('plus'), 16);
   });
 
