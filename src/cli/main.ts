@@ -16,6 +16,7 @@ import { COMPLETION_REQUEST, completionCommand, completionRequest } from './comp
 import { inferCommand } from './infer.ts';
 import { inspectCommand } from './inspect.ts';
 import { installServiceCommand } from './install-service.ts';
+import { pullCommand } from './pull.ts';
 import { runCommand } from './run.ts';
 import { statusCommand } from './status.ts';
 import { processTerminal, type Terminal } from './terminal.ts';
@@ -28,6 +29,7 @@ const otherCommands = [
   benchCommand,
   tuneCommand,
   inspectCommand,
+  pullCommand,
   statusCommand,
   checkConfigCommand,
   installServiceCommand,

@@ -50,6 +50,7 @@ export const EXIT = {
     code: 10,
     meaning: 'bench: a condition given with --fail-if is met; tune: no settings meet the objective.',
   },
+  WEIGHTS: { code: 11, meaning: 'pull: weights could not be fetched.' },
 } as const satisfies Record<string, ExitKind>;
 
 export type ExitName = keyof typeof EXIT;

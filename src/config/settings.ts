@@ -55,6 +55,9 @@ export interface SettingValues {
   readonly runTimeoutS: number;
   readonly config: string | undefined;
   readonly cacheDir: string;
+  /** Of the weights in the cache; undefined = what the disk has, less a reserve. */
+  readonly weightCacheMaxBytes: number | undefined;
+  readonly weightCredentials: string | undefined;
   readonly runtimeDir: string;
   readonly logLevel: LogLevel;
 }
@@ -323,7 +326,31 @@ export const SETTINGS: {
     default: (machine) => join(absoluteOr(machine.env.XDG_CACHE_HOME, join(machine.home, '.cache')), 'batchport'),
     defaultText: '$XDG_CACHE_HOME/batchport',
     group: 'Files and logs',
-    description: 'Directory for what can be computed again. Without XDG_CACHE_HOME, ~/.cache/batchport.',
+    description:
+      'Directory for what can be fetched or computed again: weights, facts about models. Without XDG_CACHE_HOME, ~/.cache/batchport.',
+  },
+  weightCacheMaxBytes: {
+    key: 'weight_cache_max_bytes',
+    flag: 'weight-cache-max-bytes',
+    env: 'BATCHPORT_WEIGHT_CACHE_MAX_BYTES',
+    kind: size(2 ** 20, 2 ** 50),
+    default: () => undefined,
+    defaultText: 'what the disk has, less a reserve',
+    unit: 'bytes',
+    group: 'Files and logs',
+    description:
+      'Most bytes of weights that the cache directory may hold; what has not been used for longest is removed, never what is in use.',
+  },
+  weightCredentials: {
+    key: 'weight_credentials',
+    flag: 'weight-credentials',
+    env: 'BATCHPORT_WEIGHT_CREDENTIALS',
+    kind: path('a JSON file'),
+    default: () => undefined,
+    defaultText: 'none',
+    group: 'Files and logs',
+    description:
+      'JSON file with the authorization that servers of weights are given, such as {"https://host": {"authorization_env": "NAME"}}. Hugging Face is given HF_TOKEN.',
   },
   runtimeDir: {
     key: 'runtime_dir',

@@ -6,12 +6,12 @@
  * of its devices loads; if the supervisor dies, so does the load. A line in the log tells of every time it was held. Where no lock file can be had, loads of this server still come one after the other
  * (loads.ts), and the log says so.
  */
-import { closeSync, constants as fs, fstatSync, openSync, readFileSync } from 'node:fs';
+import { closeSync, constants as fs, fstatSync, openSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from '../config/log.ts';
 import { nowUs } from '../system/clock.ts';
-import { lock, unlock } from '../system/flock.ts';
+import { lock, lockHolder, unlock } from '../system/flock.ts';
 
 const FILE_NAME = 'batchport-weights.lock';
 /** Everybody on the host has to find the same file. */
@@ -61,7 +61,8 @@ export class WeightLock {
   async acquire(model: string, signal: AbortSignal): Promise<void> {
     this.#move('waiting', model);
     if (this.#fd !== undefined) {
-      const onWait = (): void => this.#log.info({ model, holderPid: this.#holder() }, 'waiting for the weight lock');
+      const onWait = (): void =>
+        this.#log.info({ model, holderPid: lockHolder(this.#fd!) }, 'waiting for the weight lock');
       try {
         await lock(this.#fd, 'exclusive', { signal, onWait });
       } catch (error) {
@@ -95,7 +96,7 @@ export class WeightLock {
       state: this.#state,
       for_s: this.#state === 'free' ? 0 : Math.round((performance.now() - this.#sinceMs) / 100) / 10,
       model: this.#model ?? null,
-      holder_pid: this.#state === 'waiting' ? (this.#holder() ?? null) : null,
+      holder_pid: this.#state === 'waiting' && this.#fd !== undefined ? (lockHolder(this.#fd) ?? null) : null,
     };
   }
 
@@ -103,21 +104,6 @@ export class WeightLock {
     this.#state = state;
     this.#model = model;
     this.#sinceMs = performance.now();
-  }
-
-  /** The process that holds the lock, as the kernel tells it. */
-  #holder(): number | undefined {
-    if (this.#fd === undefined) return undefined;
-    try {
-      const inode = fstatSync(this.#fd).ino;
-      const line = readFileSync('/proc/locks', 'utf8')
-        .split('\n')
-        .find((text) => text.includes(' FLOCK ') && !text.includes('->') && text.includes(`:${inode} `));
-      const pid = line?.split(/\s+/)[4];
-      return pid === undefined ? undefined : Number(pid);
-    } catch {
-      return undefined;
-    }
   }
 }
 

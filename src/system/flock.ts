@@ -9,6 +9,7 @@
  * Changing the mode of a lock that is held is not atomic: the old one is given up first, and is gone when the new one
  * is refused.
  */
+import { fstatSync, readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { EAGAIN, EINTR, SystemError, throwLastError } from './errno.ts';
 import { lastErrno, libc } from './libc.ts';
@@ -50,6 +51,20 @@ export function tryLock(fd: number, mode: LockMode): boolean {
 /** Gives the lock back; does nothing when it is not held. */
 export function unlock(fd: number): void {
   if (flock(fd, LOCK_UNLOCK) < 0) throwLastError('flock', `unlock descriptor ${fd}`);
+}
+
+/** The process that holds an exclusive lock on the file, as the kernel tells it; undefined where nobody does, or it cannot be told. */
+export function lockHolder(fd: number): number | undefined {
+  try {
+    const inode = fstatSync(fd).ino;
+    const line = readFileSync('/proc/locks', 'utf8')
+      .split('\n')
+      .find((text) => text.includes(' FLOCK ') && !text.includes('->') && text.includes(`:${inode} `));
+    const pid = line?.split(/\s+/)[4];
+    return pid === undefined ? undefined : Number(pid);
+  } catch {
+    return undefined;
+  }
 }
 
 /**

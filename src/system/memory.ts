@@ -20,7 +20,7 @@ import { lastErrno, libc, viewOf } from './libc.ts';
 
 const MFD_CLOEXEC = 1;
 const MFD_NOEXEC_SEAL = 8;
-const FALLOC_FL_KEEP_SIZE = 1;
+export const FALLOC_FL_KEEP_SIZE = 1;
 const FALLOC_FL_PUNCH_HOLE = 2;
 const PROT_READ_WRITE = 1 | 2;
 const MAP_SHARED = 0x01;
@@ -143,7 +143,8 @@ export function openProcessFd(pid: number, fd: number): number {
   );
 }
 
-function allocate(fd: number, mode: number, offsetBytes: number, lengthBytes: number, verb: string): void {
+/** fallocate(2) on a range of a file. @throws SystemError */
+export function allocate(fd: number, mode: number, offsetBytes: number, lengthBytes: number, verb: string): void {
   checkBytes(offsetBytes);
   checkBytes(lengthBytes);
   for (let attempt = 1; fallocate(fd, mode, offsetBytes, lengthBytes) < 0; attempt += 1) {

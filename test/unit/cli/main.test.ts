@@ -27,6 +27,7 @@ const COMMANDS = [
   'bench',
   'tune',
   'inspect',
+  'pull',
   'status',
   'check-config',
   'install-service',

@@ -70,6 +70,8 @@ test('without anything but a model, every setting has its default and says so', 
     runTimeoutS: 60,
     config: undefined,
     cacheDir: '/home/u/.cache/batchport',
+    weightCacheMaxBytes: undefined,
+    weightCredentials: undefined,
     runtimeDir: '/tmp/batchport-7',
     logLevel: 'info',
   });
