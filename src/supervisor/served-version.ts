@@ -240,8 +240,8 @@ function isOut(placement: Placement): boolean {
   return hasFailed(placement) || (placement.outage !== undefined && placement.state !== 'serving');
 }
 
-/** The configuration as users write it. */
-function publicConfig(config: ModelConfig): Record<string, unknown> {
+/** The configuration as users write it, but for `max_batch_size`, which may be found out by a trial. */
+export function publicConfig(config: ModelConfig): Record<string, unknown> {
   return {
     max_queue_delay_us: config.maxQueueDelayUs,
     split_large_requests: config.splitLargeRequests,
@@ -255,6 +255,30 @@ function publicConfig(config: ModelConfig): Record<string, unknown> {
     ...(config.idleUnloadS === undefined ? {} : { idle_unload_s: config.idleUnloadS }),
     ...(config.runTimeoutMs === undefined ? {} : { run_timeout_ms: config.runTimeoutMs }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
+    default_model_filename: config.modelFilename,
+    version_policy: policyOf(config),
+    runtime: runtimeOf(config),
+  };
+}
+
+function policyOf({ versionPolicy: policy }: ModelConfig): unknown {
+  switch (policy.kind) {
+    case 'all':
+      return 'all';
+    case 'latest':
+      return { latest: policy.count };
+    case 'specific':
+      return { specific: policy.versions };
+  }
+}
+
+function runtimeOf({ runtime }: ModelConfig): Record<string, unknown> {
+  const { intraOpThreads, graphOptimization, session, provider } = runtime;
+  return {
+    ...(intraOpThreads === undefined ? {} : { intra_op_threads: intraOpThreads }),
+    graph_optimization: graphOptimization,
+    session,
+    provider,
   };
 }
 

@@ -66,6 +66,13 @@ test('without a version the highest is meant, by number', async () => {
   }
 });
 
+test('the configuration of a model tells the policy by which its versions were chosen', async () => {
+  for (const [model, config] of Object.entries(POLICIES)) {
+    const { version_policy: policy } = json(await get(server.url, `/v2/models/${model}/config`));
+    assert.deepEqual(policy, (config as { version_policy?: unknown }).version_policy ?? { latest: 1 }, model);
+  }
+});
+
 test('the versions of a policy are served, and no other', async () => {
   for (const [model, versions] of Object.entries(SERVED)) {
     const metadata = json(await get(server.url, `/v2/models/${model}`));
