@@ -75,6 +75,8 @@ const GPU_RESERVE = { part: 1 / 16, minBytes: 512 * 2 ** 20, maxBytes: 2 * 2 ** 
 const HOST_RESERVE = { part: 1 / 32, minBytes: 32 * 2 ** 20, maxBytes: 2 ** 30 };
 /** What an arena holds beyond what is in use, since it is cut up by runs of other sizes. */
 const SLACK = 1.25;
+/** And at least so much for each instance: a small model whose largest run was not yet seen would otherwise never find room for it, as what fails is not measured. */
+const SLACK_MIN_BYTES = 2 ** 20;
 /** So much more memory makes another try worth it. */
 const CLEARLY_MORE = 1.25;
 /** A batch that takes less is not worth splitting, however little the host has left. */
@@ -401,10 +403,14 @@ function claimOf({ version, estimateBytes, report, shareBytes }: Entry): Claim {
     weightsBytes: report?.weightsBytes ?? estimateBytes,
     weightsFrom: report?.weightsBytes === undefined ? 'estimated' : 'measured',
     oneRowBytes: oneRow.length === 0 ? undefined : Math.min(...oneRow),
-    runsBytes: peak === undefined ? undefined : peak * version.config.instances.max * SLACK,
+    runsBytes: peak === undefined ? undefined : withSlack(peak) * version.config.instances.max,
     budgetBytes: version.config.memoryBudgetBytes,
     shareBytes,
   };
+}
+
+function withSlack(peakBytes: number): number {
+  return Math.max(peakBytes * SLACK, peakBytes + SLACK_MIN_BYTES);
 }
 
 /** Rows of the largest batch, as far as that is known. */
