@@ -151,6 +151,17 @@ test('a damaged measurement is as good as none', async (t) => {
   }
 });
 
+// It had a quarter more than that, a few kilobytes, and no request of it was ever answered again: what fails is not measured.
+test('a small model has room for runs larger than those that were measured', async (t) => {
+  const { ledger, versions, admit } = makeWorld(t, { budgetBytes: 100 * MIB, models: { a: 1, b: 1 } });
+  assert((await admit(versions[0]!)).fits);
+  const keys = [{ key: '4', elements: 4, points: [{ rows: 1, bytes: 1000 }] }];
+  ledger.loaded('cpu', versions[0]!, report({ weightsBytes: 1000, keys }));
+  ledger.released('cpu');
+  const next = await admit(versions[0]!);
+  assert(next.fits && next.arenaMaxBytes !== undefined && next.arenaMaxBytes >= MIB, JSON.stringify(next));
+});
+
 test('weights outside of the arena lower its limit, once they are known', async (t) => {
   const { ledger, versions, admit } = makeWorld(t, { budgetBytes: 100 * MIB, models: { a: 20 } });
   const first = await admit(versions[0]!);
