@@ -109,9 +109,11 @@ export class DeviceChild {
     return this.#available;
   }
 
-  /** Whether nothing is left to load. */
+  /** Whether nothing is left to load of what is there. */
   get settled(): boolean {
-    return this.#placements().every(([, { state }]) => state !== 'waiting' && state !== 'loading');
+    return this.#placements().every(
+      ([{ hasFiles }, { state }]) => state !== 'loading' && !(state === 'waiting' && hasFiles),
+    );
   }
 
   #placements(): (readonly [ServedVersion, Placement])[] {
@@ -142,8 +144,8 @@ export class DeviceChild {
         this.process.up();
         // What waits to be asked for can be loaded again; the others find out by their loads.
         for (const [, placement] of this.#placements()) if (placement.state === 'idle') placement.outage = undefined;
-        if (this.settled) this.process.ready();
         this.#options.loads.enqueueAll(this);
+        if (this.settled) this.process.ready();
         this.#options.onChange();
         return;
       case 'refused':

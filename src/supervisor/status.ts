@@ -110,6 +110,7 @@ export function statusDocument(supervisor: Supervisor): unknown {
       rss_bytes: residentBytes(one.pid),
     })),
     memory: memoryStatus(supervisor),
+    weights: supervisor.weights.status(performance.now()) ?? null,
     models: announced(supervisor.versions).map(modelStatus),
   };
 }
@@ -149,7 +150,7 @@ function modelStatus(version: ServedVersion) {
     name: version.name,
     version: version.version,
     state: record.state,
-    reason: record.reason || version.note,
+    reason: version.reason,
     since: new Date(record.sinceMs).toISOString(),
     file_bytes: version.sizeBytes,
     max_batch_size: batching?.maxBatchSize ?? null,
@@ -246,6 +247,10 @@ export function metricsSnapshot(supervisor: Supervisor): MetricsSnapshot {
       return [{ ...common, ingress, instances: instanceReadings(version, segment), queue: census(segment) }];
     }),
     memory: supervisor.ledger.status(),
+    weights: {
+      ...supervisor.weights.totals,
+      cacheBytes: supervisor.weights.cacheUse(performance.now()).usedBytes,
+    },
     processes: processes(supervisor).map(
       ({ role, device, slot, state, restarts, uptimeS, pid, exits }): ProcessSnapshot => ({
         role,

@@ -29,6 +29,7 @@ export interface Lease {
 }
 
 export class WeightCache {
+  readonly root: string;
   readonly blobs: string;
   readonly partial: string;
   readonly locks: string;
@@ -39,6 +40,7 @@ export class WeightCache {
 
   constructor(cacheDirectory: string, maxBytes?: number) {
     const root = join(cacheDirectory, 'weights');
+    this.root = root;
     this.blobs = join(root, 'blobs');
     this.partial = join(root, 'partial');
     this.locks = join(root, 'locks');
