@@ -32,7 +32,7 @@ const refused = (note: string): Rule => ({ treatment: 'refused', note });
 const SAID_TWICE = 'the model file says it';
 
 const TENSOR: Rules = {
-  name: honoured('has to be one of the model file'),
+  name: ignored(SAID_TWICE),
   data_type: ignored(SAID_TWICE),
   dims: ignored(SAID_TWICE),
   format: ignored(SAID_TWICE),
@@ -56,7 +56,7 @@ export const TRITON_FIELDS: Rules = {
     all: honoured('`"all"`', {}),
     specific: honoured('`{"specific": […]}`', { versions: honoured('the versions') }),
   }),
-  input: honoured('names are checked, everything else is what the model file says', TENSOR),
+  input: honoured('what the model file says counts; what would change it is refused', TENSOR),
   output: honoured('as `input`', TENSOR),
   default_model_filename: honoured('`model_filename`'),
   dynamic_batching: honoured('batching is on for every model whose rows are independent', {
