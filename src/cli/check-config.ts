@@ -5,7 +5,6 @@
  * It takes the options of `run`, so that a command line can be checked as it will be used. Problems go to stdout, since they
  * are this command's result. Models are not loaded; `inspect` does that for one file.
  */
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { BatchportError } from '../config/errors.ts';
 import { EXIT, ExitError } from '../config/exit-codes.ts';
@@ -52,7 +51,6 @@ export const checkConfigCommand: Command = {
       }
       if (args.show === true) terminal.out(formatSettings(settings, terminal));
       await checkDevices(settings, findings);
-      await checkCredentials(settings, terminal, findings);
       checkModels(settings, terminal.cwd, findings);
     }
     for (const warning of findings.warnings) terminal.out(`warning: ${printable(warning)}\n`);
@@ -86,18 +84,6 @@ async function checkDevices({ devices, origins }: ServerSettings, { problems }: 
       problems.push(`${formatOrigin(origins.devices)}: ${error.message}`);
     }
   }
-}
-
-/** Only whether the file can be understood: nobody is asked whether what stands in it is accepted. */
-async function checkCredentials(
-  { weightCredentials: file }: ServerSettings,
-  { cwd, env }: Terminal,
-  { problems }: Findings,
-) {
-  if (file === undefined) return;
-  const { credentialsProblem } = await import('../weights/credentials.ts');
-  const problem = credentialsProblem({ file, env, home: homedir() });
-  if (problem !== undefined) problems.push(`${shownPath(file, cwd)}: ${problem}`);
 }
 
 function checkModels({ model, modelRepository }: ServerSettings, cwd: string, findings: Findings): void {

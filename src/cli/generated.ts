@@ -13,7 +13,6 @@ import { serverConfigJsonSchema } from '../config/server-config.ts';
 import { settingsTable } from '../config/settings-table.ts';
 import { TREATMENTS, TRITON_FIELDS } from '../config/triton-config.ts';
 import { metricsTable } from '../metrics/prometheus.ts';
-import { WEIGHT_FAULTS } from '../weights/fault.ts';
 
 const README = 'README.md';
 
@@ -23,7 +22,6 @@ const readmeTables: Readonly<Record<string, () => string>> = {
   'exit-codes': exitCodesTable,
   metrics: metricsTable,
   triton: tritonTable,
-  'weight-faults': weightFaultsTable,
 };
 
 /**
@@ -77,13 +75,6 @@ function tritonTable(): string {
   add(TRITON_FIELDS, '');
   const order = (row: string) => TREATMENTS.findIndex((treatment) => row.includes(` | ${treatment} | `));
   return ['| Field | | |', '|---|---|---|', ...rows.toSorted((a, b) => order(a) - order(b))].join('\n');
-}
-
-function weightFaultsTable(): string {
-  const rows = Object.entries(WEIGHT_FAULTS).map(
-    ([code, { again, meaning }]) => `| \`${code}\` | ${again ? 'yes' : 'no'} | ${meaning} |`,
-  );
-  return ['| Code | Tried again | Meaning |', '|---|---|---|', ...rows].join('\n');
 }
 
 function errorsTable(): string {

@@ -121,9 +121,7 @@ function accessProblems(settings: ServerSettings, cwd: string, identity: Service
   const read = [process.execPath, join(ROOT, 'bin/serve'), join(ROOT, 'dist/src/cli/main.js')];
   for (const path of [model, modelRepository, config]) if (path !== undefined) read.push(path);
   if (modelRepository !== undefined) {
-    for (const { versions } of scanRepository(modelRepository).models) {
-      read.push(...versions.filter(({ path }) => path !== '').map(({ path }) => path));
-    }
+    for (const { versions } of scanRepository(modelRepository).models) read.push(...versions.map(({ path }) => path));
   }
   const problems = new Map<string, string>();
   const check = (path: string, access: Access): void => {

@@ -1,7 +1,7 @@
 /**
- * `pull`: fetches weights into the cache without serving them: those of a repository's sources, or one file by its URL and hash.
+ * `pull`: fetches a file of weights into the cache by its URL and hash.
  *
- * The server does the same when it starts; whoever pulls before lets it start without a network. Paths go to stdout, everything about the work to stderr.
+ * The path goes to stdout, everything about the work to stderr.
  */
 import { homedir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -10,11 +10,9 @@ import { EXIT, ExitError } from '../config/exit-codes.ts';
 import type { ServerSettings } from '../config/settings.ts';
 import { resolveSettings } from '../config/settings-resolve.ts';
 import { isSha256, type WeightFile, weightUrlProblem } from '../config/weight-url.ts';
-import { scanRepository } from '../repository/repository.ts';
 import { WeightFault } from '../weights/fault.ts';
 import { type Command, lastText, valueOption } from './command.ts';
 import { DownloadView, type ShownDownload } from './download-view.ts';
-import { shownPath } from './model-source.ts';
 import { settingFlags, settingOptions } from './setting-options.ts';
 import { printable, type Terminal } from './terminal.ts';
 
@@ -29,25 +27,18 @@ const OPTIONS = [
 
 export const pullCommand: Command = {
   name: 'pull',
-  usage: 'pull [url]',
-  describe: 'Fetch the weights of a repository, or one file, into the cache',
-  positionals: { url: { describe: 'URL of one file; with --sha256' } },
+  usage: 'pull <url>',
+  describe: 'Fetch a file of weights into the cache',
+  positionals: { url: { describe: 'URL of the file' } },
   options: {
     sha256: valueOption('Hash of the content of the file at the URL, in hexadecimal'),
     ...Object.fromEntries(Object.entries(settingOptions()).filter(([name]) => OPTIONS.includes(name))),
   },
-  examples: [
-    ['pull --model-repository models', 'Fetch what the models of a repository name as their source'],
-    ['pull https://host/mnist.onnx --sha256 9f86d081…', 'Fetch one file and print where it lies'],
-  ],
+  examples: [['pull https://host/mnist.onnx --sha256 9f86d081…', 'Fetch one file and print where it lies']],
   run: async (args, terminal) => {
     const flags = settingFlags(args);
     const { settings } = resolveSettings({ flags, env: terminal.env, cwd: terminal.cwd, modelRequired: false });
-    const url = lastText(args.url);
-    const sha256 = lastText(args.sha256);
-    if (url === undefined && sha256 !== undefined) throw new ExitError('USAGE', '--sha256 is for a URL');
-    const models = url === undefined ? repositoryModels(settings, terminal) : [singleFile(url, sha256)];
-    return pull(models, settings, terminal);
+    return pull([singleFile(lastText(args.url)!, lastText(args.sha256))], settings, terminal);
   },
 };
 
@@ -71,25 +62,6 @@ function singleFile(url: string, hash: string | undefined): Wanted {
   const name = basename(new URL(url).pathname);
   const path = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$/.test(name) ? name : 'model.onnx';
   return { name: '', files: [{ path, url, sha256 }], main: path };
-}
-
-function repositoryModels({ modelRepository }: ServerSettings, terminal: Terminal): Wanted[] {
-  if (modelRepository === undefined) {
-    throw new ExitError('USAGE', 'nothing to pull: give --model-repository DIR, or a URL with --sha256');
-  }
-  const { models, problems } = scanRepository(modelRepository);
-  for (const { path, message } of problems)
-    terminal.err(`warning: ${printable(`${shownPath(path, terminal.cwd)}: ${message}`)}\n`);
-  for (const { name, problem } of models) {
-    if (problem !== undefined) terminal.err(`warning: ${printable(`${name} ${problem}`)}\n`);
-  }
-  return models.flatMap(({ name, config, versions }) =>
-    versions.flatMap(({ version, source, problem }) =>
-      source === undefined || problem !== undefined
-        ? []
-        : [{ name: `${name}/${version}`, files: source.files, main: config.modelFilename }],
-    ),
-  );
 }
 
 async function pull(models: readonly Wanted[], settings: ServerSettings, terminal: Terminal): Promise<number> {

@@ -59,7 +59,6 @@ export function formatStatus(status: Json, { columns }: Pick<Terminal, 'columns'
       ? 'no models\n'
       : renderTable(MODEL_COLUMNS, models.map(modelRow), columns) + notes(models, modelNotes),
     ...memoryTable(objectsOf(objectOf(status.memory).devices), columns),
-    ...downloadTable(objectsOf(objectOf(status.weights).downloads), columns),
   ].join('\n');
 }
 
@@ -67,37 +66,6 @@ export function formatStatus(status: Json, { columns }: Pick<Terminal, 'columns'
 function memoryTable(devices: readonly Json[], columns: number | undefined): string[] {
   const rows = devices.flatMap((device) => objectsOf(device.models).map((model) => memoryRow(device, model)));
   return rows.length === 0 ? [] : [renderTable(MEMORY_COLUMNS, rows, columns)];
-}
-
-/** Weights that are being fetched. */
-function downloadTable(downloads: readonly Json[], columns: number | undefined): string[] {
-  if (downloads.length === 0) return [];
-  const notes = downloads.map(({ file, note }) =>
-    note === '' ? '' : `  ${printable(`${cell(file)}: ${cell(note)}`)}\n`,
-  );
-  return [renderTable(DOWNLOAD_COLUMNS, downloads.map(downloadRow), columns) + notes.join('')];
-}
-
-const DOWNLOAD_COLUMNS: readonly Column[] = [
-  { title: 'WEIGHTS OF' },
-  { title: 'FILE' },
-  { title: 'STATE' },
-  { title: 'THERE', align: 'right' },
-  { title: 'OF', align: 'right' },
-  { title: 'A SECOND', align: 'right' },
-  { title: 'LEFT', align: 'right' },
-];
-
-function downloadRow(it: Json): string[] {
-  return [
-    cell(it.models),
-    cell(it.file),
-    cell(it.state),
-    mebibytes(it.bytes),
-    mebibytes(it.size_bytes),
-    mebibytes(it.bytes_per_s),
-    duration(it.remaining_s),
-  ];
 }
 
 /** Sentences for which a table is too narrow, whole: one a line, whatever the width of the terminal. */

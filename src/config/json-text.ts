@@ -66,13 +66,6 @@ export class JsonDocument {
     return positionAt(this.#text, this.#place(path).keyAt);
   }
 
-  /** The value at `path`, which exists, as a document of its own; its places are still those of the whole text. */
-  part(path: JsonPath): JsonDocument {
-    let value: unknown = this.value;
-    for (const key of path) value = (value as Record<PropertyKey, unknown>)[key];
-    return new JsonDocument(this.#text, value as JsonValue, this.#place(path).valueAt, this.#places);
-  }
-
   #place(path: JsonPath): Place {
     let value: JsonValue | undefined = this.value;
     let place: Place = { keyAt: this.#rootAt, valueAt: this.#rootAt };

@@ -30,18 +30,13 @@ const OPTIONS_MAX = 128;
 const OPTION_KEY_LENGTH_MAX = 1024;
 const OPTION_VALUE_LENGTH_MAX = 4096;
 
-/** Files of one model that are fetched. */
-export const SOURCE_FILES_MAX = 1024;
-const SOURCE_PATH_ERROR = 'a relative path such as "model.onnx_data", without ".." or a part that begins with a dot';
-const SHA256_ERROR = 'the sha256 of the file, 64 hexadecimal digits';
-
 const FILENAME_ERROR = 'the name of an .onnx file, without a directory';
 
 export const GRAPH_OPTIMIZATIONS = ['disable', 'basic', 'extended', 'all'] as const;
 
 /** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
 export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['', ['inputs', 'outputs', 'transform', 'warmup']],
+  ['', ['inputs', 'outputs', 'transform', 'warmup', 'source']],
 ]);
 
 /** Every failed check of a value gives this one message, which completes "<key> is <value>; it must be …". */
@@ -80,58 +75,18 @@ function options() {
     .meta({ maxProperties: OPTIONS_MAX });
 }
 
-function version() {
-  const error = 'a version such as 3 or "3"';
-  return z
-    .union([z.int(error).min(1, error), z.string().regex(VERSION_NAME_PATTERN, error)], error)
-    .transform(String)
-    .refine(isVersionName, error);
-}
-
-/** What the URL may be is checked apart from here, since a message about a value shows it, and a presigned URL is a secret. */
-function sourceUrl() {
-  return z
-    .string('a URL such as "https://host/path/model.onnx"')
-    .min(1, 'a URL such as "https://host/path/model.onnx"');
-}
-
-function sha256() {
-  return z
-    .string(SHA256_ERROR)
-    .regex(/^[0-9A-Fa-f]{64}$/, SHA256_ERROR)
-    .transform((text) => text.toLowerCase());
-}
-
-function source() {
-  const path = z
-    .string(SOURCE_PATH_ERROR)
-    .max(1024, SOURCE_PATH_ERROR)
-    .regex(/^[^./\p{Cc}][^/\p{Cc}]{0,254}(\/[^./\p{Cc}][^/\p{Cc}]{0,254}){0,15}$/u, SOURCE_PATH_ERROR);
-  const listError = `a list of 1 to ${SOURCE_FILES_MAX} files`;
-  return object({
-    url: sourceUrl().optional().describe('Where the model file is fetched from, by HTTP or HTTPS.'),
-    sha256: sha256().optional().describe('Of the model file, in hexadecimal.'),
-    files: z
-      .array(
-        object({
-          path: path.describe('Name beside the model file, as that names it; the model file itself is "model.onnx".'),
-          url: sourceUrl().describe('Where it is fetched from.'),
-          sha256: sha256().describe('Of its content, in hexadecimal.'),
-        }),
-        listError,
-      )
-      .min(1, listError)
-      .max(SOURCE_FILES_MAX, listError)
-      .optional()
-      .describe('In the place of url and sha256, for a model of several files, such as one with external data.'),
-    version: version().optional().describe('The version that these files are. Default 1.'),
-  });
-}
-
 function versionPolicy() {
+  const versionError = 'a version such as 3 or "3"';
+  const version = z
+    .union(
+      [z.int(versionError).min(1, versionError), z.string().regex(VERSION_NAME_PATTERN, versionError)],
+      versionError,
+    )
+    .transform(String)
+    .refine(isVersionName, versionError);
   const count = integer(1, SERVED_VERSIONS_MAX, 'an integer').describe('How many of the highest versions.');
   const listError = `a list of 1 to ${SERVED_VERSIONS_MAX} versions`;
-  const list = z.array(version(), listError).min(1, listError).max(SERVED_VERSIONS_MAX, listError);
+  const list = z.array(version, listError).min(1, listError).max(SERVED_VERSIONS_MAX, listError);
   const error = '{"latest": 2}, "all" or {"specific": [3, 5]}';
   return z.union(
     [
@@ -233,11 +188,6 @@ export const modelConfigSchema = object({
     .optional()
     .describe('Name of the model file in the directory of a version. Default "model.onnx".'),
   version_policy: versionPolicy().optional().describe('Which version directories are served. Default {"latest": 1}.'),
-  source: source()
-    .optional()
-    .describe(
-      'Where the weights are fetched from, into the cache, in the place of version directories. A file is known by its sha256: another one is another model.',
-    ),
   runtime: object({
     intra_op_threads: integer(1, 1024, 'an integer')
       .optional()

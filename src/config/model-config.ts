@@ -18,9 +18,7 @@ import {
   QUEUE_ROWS_DEFAULT,
 } from './model-config-schema.ts';
 import { suggestion } from './nearest.ts';
-import { type WeightFile, weightUrlProblem } from './weight-url.ts';
 
-const MODEL_FILENAME = 'model.onnx';
 const PROBLEMS_MAX = 20;
 const SHOWN_VALUE_LENGTH_MAX = 60;
 
@@ -28,12 +26,6 @@ export type VersionPolicy =
   | { readonly kind: 'latest'; readonly count: number }
   | { readonly kind: 'all' }
   | { readonly kind: 'specific'; readonly versions: readonly string[] };
-
-export interface WeightSource {
-  readonly version: string;
-  /** One is the model file; no two have the same path, and none lies in another. */
-  readonly files: readonly WeightFile[];
-}
 
 export interface ModelConfig {
   /** Rows; 0 = no batching; undefined = decided from the signature. */
@@ -63,8 +55,6 @@ export interface ModelConfig {
   readonly versionPolicy: VersionPolicy;
   /** Name of the model file in the directory of a version. */
   readonly modelFilename: string;
-  /** Where the weights are fetched from; undefined = they lie in the directory of the model. */
-  readonly source: WeightSource | undefined;
   readonly runtime: {
     /** undefined = from the cores of the device. */
     readonly intraOpThreads: number | undefined;
@@ -103,11 +93,6 @@ export function parseModelConfig(bytes: Uint8Array): ModelConfigResult {
     }
     throw error;
   }
-  return modelConfigIn(document);
-}
-
-/** Reads a configuration that is a document, or part of one. Never throws. */
-export function modelConfigIn(document: JsonDocument): ModelConfigResult {
   const parsed = modelConfigSchema.safeParse(document.value);
   const problems = parsed.success
     ? []
@@ -187,39 +172,6 @@ function contradictions(file: ModelConfigFile, document: JsonDocument): ModelCon
     const message = `queue.max_rows is ${maxRows} and max_batch_size ${file.max_batch_size}; the queue must hold a full batch`;
     problems.push({ ...document.valuePosition(['queue', 'max_rows']), message });
   }
-  problems.push(...sourceProblems(file, document));
-  return problems;
-}
-
-function sourceProblems(file: ModelConfigFile, document: JsonDocument): ModelConfigProblem[] {
-  const { source, default_model_filename: modelFilename = MODEL_FILENAME } = file;
-  if (source === undefined) return [];
-  const at = (path: JsonPath, message: string) => ({ ...document.valuePosition(['source', ...path]), message });
-  const { url, sha256, files } = source;
-  if (files === undefined ? url === undefined || sha256 === undefined : url !== undefined || sha256 !== undefined) {
-    return [at([], 'source must have either url and sha256, or files')];
-  }
-  const problems: ModelConfigProblem[] = [];
-  const checkUrl = (path: JsonPath, text: string): void => {
-    const problem = weightUrlProblem(text);
-    if (problem !== undefined)
-      problems.push(at(path, `${pathText(['source', ...path])} cannot be fetched from: it ${problem}`));
-  };
-  if (url !== undefined) checkUrl(['url'], url);
-  const paths = new Set<string>();
-  const directories = new Set<string>();
-  for (const [n, { path, url: fileUrl }] of (files ?? []).entries()) {
-    checkUrl(['files', n, 'url'], fileUrl);
-    const above = path.split('/').map((_, depth, parts) => parts.slice(0, depth).join('/'));
-    if (paths.has(path) || directories.has(path) || above.some((directory) => paths.has(directory))) {
-      problems.push(at(['files', n, 'path'], `source.files[${n}].path is taken by another file, or lies in one`));
-    }
-    paths.add(path);
-    for (const directory of above) directories.add(directory);
-  }
-  if (files !== undefined && !paths.has(modelFilename)) {
-    problems.push(at(['files'], `source.files has no file with the path "${modelFilename}", the model file`));
-  }
   return problems;
 }
 
@@ -241,8 +193,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     },
     memoryBudgetBytes: file.memory_budget_bytes,
     versionPolicy: policyOf(file.version_policy),
-    modelFilename: file.default_model_filename ?? MODEL_FILENAME,
-    source: sourceOf(file),
+    modelFilename: file.default_model_filename ?? 'model.onnx',
     runtime: {
       intraOpThreads: file.runtime?.intra_op_threads,
       graphOptimization: file.runtime?.graph_optimization ?? 'all',
@@ -257,15 +208,6 @@ function prioritiesOf({
   default_priority_level: usual,
 }: ModelConfigFile): ModelConfig['priorities'] {
   return levels === 0 ? undefined : { levels, default: usual ?? Math.floor(levels / 2) + 1 };
-}
-
-function sourceOf({
-  source,
-  default_model_filename: modelFilename = MODEL_FILENAME,
-}: ModelConfigFile): WeightSource | undefined {
-  if (source === undefined) return undefined;
-  const { url = '', sha256 = '', files = [{ path: modelFilename, url, sha256 }], version = '1' } = source;
-  return { version, files };
 }
 
 function policyOf(policy: ModelConfigFile['version_policy']): VersionPolicy {

@@ -386,27 +386,6 @@ export const METRICS: readonly Metric[] = [
   }),
   metric({
     of: SERVER,
-    type: 'counter',
-    name: 'weight_received_bytes_total',
-    help: 'Bytes of weights that came over the network.',
-    read: ({ weights }) => weights.receivedBytes,
-  }),
-  metric({
-    of: SERVER,
-    type: 'counter',
-    name: 'weight_requests_total',
-    help: 'Requests that were sent for weights.',
-    read: ({ weights }) => weights.requests,
-  }),
-  metric({
-    of: SERVER,
-    type: 'gauge',
-    name: 'weight_cache_bytes',
-    help: 'Weights in the cache directory, also those of other servers; 0 where no model has a source.',
-    read: ({ weights }) => weights.cacheBytes,
-  }),
-  metric({
-    of: SERVER,
     type: 'gauge',
     name: 'ready',
     help: '1 while the server says that it is ready.',

@@ -22,7 +22,6 @@ import type {
   ModelSnapshot,
   ProcessSnapshot,
   RunCostReading,
-  WeightSnapshot,
 } from './snapshot.ts';
 
 export type Labels = Readonly<Record<string, string>>;
@@ -36,7 +35,6 @@ export interface ServerItem extends Measured {
   readonly ready: boolean;
   /** Time the supervisor's event loop has been busy. */
   readonly loopBusyS: number;
-  readonly weights: WeightSnapshot;
 }
 
 export interface ModelItem extends Measured {
@@ -112,7 +110,7 @@ const NOTHING_COUNTED = readIngress(new Float64Array(COUNTER_WORDS), 0);
 export function sumUp(snapshot: MetricsSnapshot, own: OwnReadings): Scrape {
   const groups = [...grouped(snapshot.processes, ({ role, device }) => JSON.stringify([role, device])).values()];
   return {
-    server: [{ labels: {}, ready: snapshot.ready, loopBusyS: own.loopBusyS, weights: snapshot.weights }],
+    server: [{ labels: {}, ready: snapshot.ready, loopBusyS: own.loopBusyS }],
     build: [{ labels: { version: snapshot.version, node: own.nodeVersion } }],
     models: snapshot.models.map((model) => ({
       labels: { model: model.name, version: model.version },

@@ -15,14 +15,6 @@ export interface MetricsSnapshot {
   readonly models: readonly ModelSnapshot[];
   readonly processes: readonly ProcessSnapshot[];
   readonly memory: readonly DeviceMemorySnapshot[];
-  readonly weights: WeightSnapshot;
-}
-
-/** Weights from URLs: what this server has fetched, and what its cache holds. */
-export interface WeightSnapshot {
-  readonly receivedBytes: number;
-  readonly requests: number;
-  readonly cacheBytes: number;
 }
 
 /** One served version of a model; name and version together are unique. */

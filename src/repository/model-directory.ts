@@ -1,12 +1,11 @@
 /**
- * One model of a repository, read from its directory: `<version>/model.onnx` for each version, and perhaps `config.json`. Where that names a source, the version is the
- * one that is fetched from there, and the directory needs none; and where the repository's models.json says so, there need not even be a directory.
+ * One model of a repository, read from its directory: `<version>/model.onnx` for each version, and perhaps `config.json`.
  *
  * Invariant: a model without `problem` has at least one version without `problem`. Whatever stands in the directory, the answer
  * is a value with reasons in it, and nothing is thrown.
  * Bounds: ENTRIES_MAX names in a directory, IGNORED_MAX remarks, MODEL_CONFIG_BYTES_MAX of configuration.
  */
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import {
   DEFAULT_MODEL_CONFIG,
   formatModelConfigProblem,
@@ -14,14 +13,12 @@ import {
   type ModelConfigProblem,
   type ModelConfigResult,
   parseModelConfig,
-  type WeightSource,
 } from '../config/model-config.ts';
 import { MODEL_CONFIG_BYTES_MAX, SERVED_VERSIONS_MAX } from '../config/model-config-schema.ts';
 import { parseTritonConfig } from '../config/triton-config.ts';
 import { isVersionName } from '../config/version-name.ts';
 import { entryExists, fileKind, listNames, readHead } from './files.ts';
 import { checkModelFile } from './model-file.ts';
-import { MODELS_FILE, type ModelsFile, readModelsFile } from './models-file.ts';
 import { chooseVersions } from './version-choice.ts';
 
 export const ENTRIES_MAX = 10_000;
@@ -34,12 +31,10 @@ const NOT_A_VERSION = 'is not a version: those are positive integers without lea
 
 export interface RepositoryVersion {
   readonly version: string;
-  /** Absolute path of the model file; links in it are kept, since files with its weights may lie beside the link. Empty with a source: see src/weights. */
+  /** Absolute path of the model file; links in it are kept, since files with its weights may lie beside the link. */
   readonly path: string;
-  /** 0 where the file cannot be read, and with a source. */
+  /** 0 where the file cannot be read. */
   readonly sizeBytes: number;
-  /** Where its files are fetched from. */
-  readonly source?: WeightSource;
   /** Why it cannot be loaded. */
   readonly problem?: string;
 }
@@ -63,35 +58,22 @@ export interface RepositoryModel {
   readonly problem?: string;
 }
 
-/**
- * @param given a configuration to be taken instead of the model's own, but for the source
- * @param modelsFile the repository's models.json
- */
-export function readModelDirectory(
-  directory: string,
-  name: string,
-  given?: ModelConfig,
-  modelsFile: ModelsFile = readModelsFile(dirname(directory)),
-): RepositoryModel {
+/** @param given a configuration to be taken instead of the model's own. */
+export function readModelDirectory(directory: string, name: string, given?: ModelConfig): RepositoryModel {
   const nothing = { name, directory, config: DEFAULT_MODEL_CONFIG, versions: [], ignored: [] };
-  const listed = modelsFile.models.has(name) && !entryExists(directory);
-  const list = listed ? { names: [] } : listNames(directory, ENTRIES_MAX);
+  const list = listNames(directory, ENTRIES_MAX);
   if ('problem' in list) {
     return { ...nothing, problem: list.problem };
   }
   const { versions, ignored } = sortEntries(directory, list.names);
-  const own = readConfig(directory, name, modelsFile);
-  const { source } = own.config;
-  const { config, problem, warnings = [] } = given === undefined ? own : { config: { ...given, source } };
+  const { config, problem, warnings = [] } = given === undefined ? readConfig(directory, name) : { config: given };
   ignored.push(...warnings);
-  if (source !== undefined) return sourcedModel({ name, directory, config }, source, versions, ignored);
   const choice = chooseVersions(versions, config.versionPolicy, (version) =>
     entryExists(join(directory, version, config.modelFilename)),
   );
   if (problem !== undefined) {
     // The version that would be served by default stands for the model, so that it is known and says why it is not served.
     const named = choice.served.map((version) => ({ ...readVersion(directory, version, config), problem }));
-    if (named.length === 0) named.push({ version: '1', path: '', sizeBytes: 0, problem });
     return { ...nothing, versions: named, ignored: bounded(ignored), problem };
   }
   for (const version of choice.incomplete) {
@@ -109,29 +91,7 @@ export function readModelDirectory(
   if (served.some((version) => version.problem === undefined)) {
     return model;
   }
-  const why = listed ? `has no source in ${MODELS_FILE}, and no directory` : whyNoVersion(name, list.names, ignored);
-  return { ...model, problem: served[0]?.problem ?? why };
-}
-
-/** A model whose one version is fetched; version directories beside that are not served. */
-function sourcedModel(
-  about: Pick<RepositoryModel, 'name' | 'directory' | 'config'>,
-  source: WeightSource,
-  directories: readonly string[],
-  ignored: readonly IgnoredEntry[],
-): RepositoryModel {
-  const { version } = source;
-  const others = directories.map((entry) => ({
-    name: entry,
-    reason: 'is not served, as the configuration has a source',
-  }));
-  const all = bounded([...ignored, ...others]);
-  const { missing } = chooseVersions([version], about.config.versionPolicy, () => true);
-  if (missing.length > 0) {
-    const problem = `has a version_policy that asks for ${missing[0]}, but its source is version ${version}`;
-    return { ...about, versions: [{ version, path: '', sizeBytes: 0, source, problem }], ignored: all, problem };
-  }
-  return { ...about, versions: [{ version, path: '', sizeBytes: 0, source }], ignored: all };
+  return { ...model, problem: served[0]?.problem ?? whyNoVersion(name, list.names, ignored) };
 }
 
 /** Tells versions from what is ignored with a remark; labels, notes and other files need none. */
@@ -174,9 +134,9 @@ interface DirectoryConfig {
   readonly warnings?: readonly IgnoredEntry[];
 }
 
-function readConfig(directory: string, name: string, modelsFile: ModelsFile): DirectoryConfig {
+function readConfig(directory: string, name: string): DirectoryConfig {
   const config = DEFAULT_MODEL_CONFIG;
-  const file = readConfigFile(directory, name, modelsFile);
+  const file = readConfigFile(directory, name);
   if (file === undefined) {
     return { config };
   }
@@ -207,25 +167,15 @@ export type ConfigFile = { readonly file: string; readonly warnings: readonly Co
   | { readonly problem: string }
 );
 
-/** The configuration of a model: `config.json`, Triton's `config.pbtxt`, or the entry in models.json; undefined where there is none. */
-export function readConfigFile(
-  directory: string,
-  name: string,
-  modelsFile: ModelsFile = readModelsFile(dirname(directory)),
-): ConfigFile | undefined {
-  const entry = modelsFile.models.get(name);
-  const found = [CONFIG_FILE, TRITON_CONFIG_FILE].filter((file) => entryExists(join(directory, file)));
-  const all = entry === undefined ? found : [...found, join('..', MODELS_FILE)];
-  const [file, ...others] = all;
+/** The configuration file of a model, `config.json` or else Triton's `config.pbtxt`; undefined where there is none. */
+export function readConfigFile(directory: string, name: string): ConfigFile | undefined {
+  const both = [CONFIG_FILE, TRITON_CONFIG_FILE].filter((file) => entryExists(join(directory, file)));
+  const [file, other] = both;
   if (file === undefined) {
     return undefined;
   }
-  const warnings = others.map((other) => {
-    return { file: other, line: 1, column: 1, message: `is not read, as there is a ${file}` };
-  });
-  if (entry !== undefined && found.length === 0) {
-    return { file, warnings, result: entry };
-  }
+  const unread = { file: TRITON_CONFIG_FILE, line: 1, column: 1, message: `is not read, as there is a ${CONFIG_FILE}` };
+  const warnings = other === undefined ? [] : [unread];
   // One byte more than is allowed, so that the parser sees that it is too much.
   const head = readHead(join(directory, file), MODEL_CONFIG_BYTES_MAX + 1);
   if ('problem' in head) {

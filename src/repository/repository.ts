@@ -1,5 +1,5 @@
 /**
- * A model repository: a directory with one directory per model, `<repository>/<model>/<version>/model.onnx`, and perhaps `models.json` with the configuration of more.
+ * A model repository: a directory with one directory per model, `<repository>/<model>/<version>/model.onnx`.
  *
  * Names that begin with a dot are passed over in silence, other files too. Links are followed, so a repository may be made of
  * links. One faulty model never hides another: what is wrong with a model is in that model, what belongs to none is a `Problem`.
@@ -11,7 +11,6 @@ import { fileKind, listNames } from './files.ts';
 import { ENTRIES_MAX, type RepositoryModel, readModelDirectory } from './model-directory.ts';
 import { checkModelFile } from './model-file.ts';
 import { modelNameProblem } from './model-name.ts';
-import { MODELS_FILE, readModelsFile } from './models-file.ts';
 
 const MODELS_MAX = 1000;
 const PROBLEMS_MAX = 100;
@@ -40,10 +39,7 @@ export function scanRepository(directory: string): Repository {
       : list.problem;
     return { models: [], problems: [{ path: root, message }] };
   }
-  const { modelNames: directories, problems } = sortEntries(root, list.names);
-  const modelsFile = readModelsFile(root);
-  for (const message of modelsFile.problems) problems.push({ path: join(root, MODELS_FILE), message });
-  const modelNames = [...new Set([...directories, ...modelsFile.models.keys()])].sort();
+  const { modelNames, problems } = sortEntries(root, list.names);
   if (modelNames.length > MODELS_MAX) {
     const message = `holds ${modelNames.length} models; only the first ${MODELS_MAX} by name are read`;
     problems.push({ path: root, message });
@@ -51,9 +47,7 @@ export function scanRepository(directory: string): Repository {
   if (modelNames.length === 0) {
     problems.push({ path: root, message: 'holds no models; expected <model>/<version>/model.onnx' });
   }
-  const models = modelNames
-    .slice(0, MODELS_MAX)
-    .map((name) => readModelDirectory(join(root, name), name, undefined, modelsFile));
+  const models = modelNames.slice(0, MODELS_MAX).map((name) => readModelDirectory(join(root, name), name));
   return { models, problems: bounded(root, problems) };
 }
 

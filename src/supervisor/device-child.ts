@@ -109,11 +109,9 @@ export class DeviceChild {
     return this.#available;
   }
 
-  /** Whether nothing is left to load of what is there. */
+  /** Whether nothing is left to load. */
   get settled(): boolean {
-    return this.#placements().every(
-      ([{ hasFiles }, { state }]) => state !== 'loading' && !(state === 'waiting' && hasFiles),
-    );
+    return this.#placements().every(([, { state }]) => state !== 'waiting' && state !== 'loading');
   }
 
   #placements(): (readonly [ServedVersion, Placement])[] {
@@ -144,8 +142,8 @@ export class DeviceChild {
         this.process.up();
         // What waits to be asked for can be loaded again; the others find out by their loads.
         for (const [, placement] of this.#placements()) if (placement.state === 'idle') placement.outage = undefined;
-        this.#options.loads.enqueueAll(this);
         if (this.settled) this.process.ready();
+        this.#options.loads.enqueueAll(this);
         this.#options.onChange();
         return;
       case 'refused':

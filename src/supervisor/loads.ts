@@ -2,8 +2,6 @@
  * Loading of weights: one at a time on this host, whatever wants to be loaded. A stampede of restarting devices thus reads one model after the other, and the
  * first serves while the last still waits.
  *
- * A version whose weights come from a source is queued once they are there; loads of others do not wait for that.
- *
  * A load that failed is left alone, and so is one that killed its process a few times: the other models of the device go on without it. It is tried again
  * on a slow schedule where that has a point (another file, or nothing else on the device that would suffer), and on command.
  *
@@ -13,7 +11,6 @@ import type { Logger } from '../config/log.ts';
 import type { Batching } from '../protocol/control.ts';
 import { fileStamp } from '../repository/file-stamp.ts';
 import { type BackoffState, initialBackoff, nextDelay } from '../scheduler/backoff.ts';
-import { WEIGHT_FAULTS, WeightFault } from '../weights/fault.ts';
 import type { BatchingCache } from './batching-cache.ts';
 import type { CostCache } from './cost-cache.ts';
 import type { DeviceChild, LoadOutcome } from './device-child.ts';
@@ -21,7 +18,6 @@ import { DEVICE_POLICY } from './life-policies.ts';
 import type { MemoryLedger } from './memory-ledger.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 import type { WeightLock, WeightLockStatus } from './weight-lock.ts';
-import type { WeightSupply } from './weight-supply.ts';
 
 interface Load {
   readonly device: DeviceChild;
@@ -29,8 +25,8 @@ interface Load {
   readonly placement: Placement;
 }
 
-/** The model was refused; there was no memory for it; it killed the process; its instances could not make their canary run; its weights could not be fetched, for now. */
-type FailureKind = 'refused' | 'memory' | 'deadly' | 'canary' | 'weights';
+/** The model was refused; there was no memory for it; it killed the process; its instances could not make their canary run. */
+type FailureKind = 'refused' | 'memory' | 'deadly' | 'canary';
 
 interface Failure extends Load {
   readonly kind: FailureKind;
@@ -52,14 +48,11 @@ export class Loads {
   readonly #queue: Load[] = [];
   readonly #deaths = new Map<Placement, number>();
   readonly #failures = new Map<Placement, Failure>();
-  /** Loads that wait for the weights of their version. */
-  readonly #awaited = new Map<ServedVersion, Load[]>();
   #current: Load | undefined;
   #stopped = false;
   readonly #stop = new AbortController();
   readonly #lock: WeightLock;
   readonly #ledger: MemoryLedger;
-  readonly #supply: WeightSupply;
 
   constructor(
     versions: readonly ServedVersion[],
@@ -67,11 +60,9 @@ export class Loads {
     costCache: CostCache,
     lock: WeightLock,
     ledger: MemoryLedger,
-    supply: WeightSupply,
     log: Logger,
     onChange: () => void,
   ) {
-    this.#supply = supply;
     this.#batchingCache = batchingCache;
     this.#costCache = costCache;
     this.#lock = lock;
@@ -94,41 +85,9 @@ export class Loads {
       const placement = version.placements.find(({ device: name }) => name === device.name);
       if (placement === undefined || placement.state !== 'waiting') continue;
       if (this.#queue.some((load) => load.placement === placement)) continue;
-      const load = { device, version, placement };
-      if (version.hasFiles) this.#queue.push(load);
-      else void this.#await(load);
+      this.#queue.push({ device, version, placement });
     }
     void this.#work();
-  }
-
-  /** Queues loads of a version once its weights are there. */
-  async #await(load: Load): Promise<void> {
-    const { version } = load;
-    const waiting = this.#awaited.get(version);
-    if (waiting !== undefined) {
-      if (!waiting.some(({ placement }) => placement === load.placement)) waiting.push(load);
-      return;
-    }
-    const loads = [load];
-    this.#awaited.set(version, loads);
-    if (version.record.state === 'UNAVAILABLE') version.move('load');
-    let fault: WeightFault | undefined;
-    try {
-      await this.#supply.fetch(version);
-    } catch (error) {
-      if (!(error instanceof WeightFault)) throw error;
-      fault = error;
-    }
-    this.#awaited.delete(version);
-    if (this.#stopped || version.withdrawn) return;
-    const kind = fault !== undefined && WEIGHT_FAULTS[fault.code].again ? 'weights' : 'refused';
-    for (const one of loads) {
-      if (one.placement.state !== 'waiting') continue;
-      if (fault !== undefined)
-        this.#failed(one, `its weights could not be fetched: ${fault.message} (${fault.code})`, kind);
-      else if (one.device.available) this.enqueueAll(one.device);
-    }
-    this.#onChange();
   }
 
   /** To be called at intervals: queues failed loads whose time has come. */
@@ -164,12 +123,7 @@ export class Loads {
   /** A file that was refused will be refused again, and one that kills its process takes the other models of the device with it; memory comes and goes. */
   #hasAPoint({ device, version, placement, kind, file }: Failure): boolean {
     if (fileStamp(version.path) !== file) return true;
-    return (
-      kind === 'canary' ||
-      kind === 'memory' ||
-      kind === 'weights' ||
-      (kind === 'deadly' && !this.#hasOthers(device, placement))
-    );
+    return kind === 'canary' || kind === 'memory' || (kind === 'deadly' && !this.#hasOthers(device, placement));
   }
 
   /** Whether a device serves another version. */

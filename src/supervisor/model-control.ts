@@ -20,7 +20,6 @@ import { STATUS_WORKER_LOST } from '../queue/result.ts';
 import { fileStamp } from '../repository/file-stamp.ts';
 import { type RepositoryModel, type RepositoryVersion, readModelDirectory } from '../repository/model-directory.ts';
 import { modelNameProblem } from '../repository/model-name.ts';
-import { filesKey } from '../weights/model-files.ts';
 import type { DeviceChild } from './device-child.ts';
 import type { IngressChild } from './ingress-child.ts';
 import type { Loads } from './loads.ts';
@@ -278,7 +277,6 @@ export class ModelControl {
 function configOf(text: string, refuse: (reason: string) => never): ModelConfig {
   const result = parseModelConfig(Buffer.from(text));
   if (result.ok) {
-    if (result.config.source !== undefined) return refuse("source is taken from the model's own configuration only");
     const { session, provider } = result.config.runtime;
     // Some of them are names of files, which nobody may choose from outside.
     if (Object.keys(session).length + Object.keys(provider).length === 0) return result.config;
@@ -292,15 +290,10 @@ function serves(one: ServedVersion, { version, path }: RepositoryVersion, config
   return (
     one.version === version &&
     one.record.state === 'READY' &&
-    hasFiles(one, path, config) &&
-    JSON.stringify({ ...one.config, source: undefined }) === JSON.stringify({ ...config, source: undefined })
+    one.path === path &&
+    one.stamp === fileStamp(path) &&
+    JSON.stringify(one.config) === JSON.stringify(config)
   );
-}
-
-/** Of fetched ones the hashes tell; where they come from may change. */
-function hasFiles({ source, path, stamp }: ServedVersion, now: string, config: ModelConfig): boolean {
-  if (source === undefined || config.source === undefined) return path === now && stamp === fileStamp(now);
-  return filesKey(source.files) === filesKey(config.source.files);
 }
 
 /** No ingress holds a request to it. */

@@ -158,8 +158,7 @@ export function requireQueueMemory(models: readonly RepositoryModel[]): void {
  * @throws ExitError FAILURE with needed and allowed numbers.
  */
 export function requireOpenFiles(models: readonly RepositoryModel[], allowed = openFilesMax()): void {
-  const files = models.flatMap(({ versions }) => versions.map(({ source }) => 1 + (source?.files.length ?? 0)));
-  const needed = OPEN_FILES_MIN + files.reduce((sum, count) => sum + count, 0);
+  const needed = OPEN_FILES_MIN + models.reduce((sum, { versions }) => sum + versions.length, 0);
   if (allowed >= needed) return;
   throw new ExitError('FAILURE', `Each process may have ${allowed} files open, but at least ${needed} are needed.`, {
     hint: 'Allow more, such as with ulimit -n 65536 before the start, or with LimitNOFILE= in the unit of a service.',

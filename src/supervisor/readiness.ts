@@ -53,6 +53,6 @@ export class Readiness {
 function reasons(versions: readonly ServedVersion[]): string {
   return versions
     .slice(0, 5)
-    .map(({ key, reason, record }) => `${key}: ${reason || record.state}`)
+    .map(({ key, record }) => `${key}: ${record.reason || record.state}`)
     .join('; ');
 }

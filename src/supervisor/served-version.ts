@@ -5,8 +5,7 @@
  * of every other process.
  */
 
-import { statSync } from 'node:fs';
-import type { ModelConfig, WeightSource } from '../config/model-config.ts';
+import type { ModelConfig } from '../config/model-config.ts';
 import { COUNTER_WORDS } from '../metrics/counters.ts';
 import { type Batching, type CanaryReport, modelKey, type ServedModel } from '../protocol/control.ts';
 import { Doorbells } from '../queue/bells.ts';
@@ -16,7 +15,6 @@ import { INSTANCES_MAX } from '../queue/states.ts';
 import { fileStamp } from '../repository/file-stamp.ts';
 import { initialModelState, type ModelEvent, type ModelStateRecord, transition } from '../repository/model-state.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
-import type { Lease } from '../weights/cache.ts';
 
 /** One version on one device. */
 export interface Placement {
@@ -43,10 +41,7 @@ export class ServedVersion {
   readonly name: string;
   readonly version: string;
   readonly path: string;
-  /** 0 until its weights have been fetched. */
-  sizeBytes: number;
-  /** Where its weights are fetched from. */
-  readonly source: WeightSource | undefined;
+  readonly sizeBytes: number;
   readonly config: ModelConfig;
   /** Rises with every load on command, so that an old and a new one of the same number are told apart. */
   readonly generation: number;
@@ -65,23 +60,13 @@ export class ServedVersion {
   counts = true;
   /** What there is to say of one that serves; empty mostly. */
   note = '';
-  /** How far the fetch of its weights is; empty when none is under way. */
-  fetching = '';
-  #leases: readonly Lease[] | undefined;
   /** It gets no more requests. */
   #withdrawn = false;
   requeuedRows = 0;
   lostRows = 0;
 
   constructor(
-    model: {
-      name: string;
-      version: string;
-      path: string;
-      sizeBytes: number;
-      config: ModelConfig;
-      source?: WeightSource | undefined;
-    },
+    model: { name: string; version: string; path: string; sizeBytes: number; config: ModelConfig },
     devices: readonly string[],
     ingressSlots: number,
     bellWriteFds: readonly number[],
@@ -93,7 +78,6 @@ export class ServedVersion {
     this.version = model.version;
     this.path = model.path;
     this.sizeBytes = model.sizeBytes;
-    this.source = model.source;
     this.config = model.config;
     this.#ingressSlots = ingressSlots;
     this.#bellWriteFds = bellWriteFds;
@@ -134,26 +118,8 @@ export class ServedVersion {
     for (const placement of this.placements) placement.state = 'idle';
   }
 
-  /** Whether its files are where they are looked for, and stay there. */
-  get hasFiles(): boolean {
-    return this.source === undefined || this.#leases !== undefined;
-  }
-
-  /** It owns the leases from now on. */
-  hold(leases: readonly Lease[]): void {
-    this.#leases = leases;
-    this.sizeBytes = statSync(this.path).size;
-  }
-
-  /** Why it is in its state, in words. */
-  get reason(): string {
-    return this.fetching || this.#record.reason || this.note;
-  }
-
-  /** Gives its queue and its files back; nobody may use it any more. */
+  /** Gives its queue back; nobody may use it any more. */
   close(): void {
-    for (const lease of this.#leases ?? []) lease.release();
-    this.#leases = undefined;
     const { segment } = this;
     this.segment = undefined;
     this.bells = undefined;
@@ -256,7 +222,7 @@ export class ServedVersion {
       name: this.name,
       version: this.version,
       state: this.#record.state,
-      reason: this.reason,
+      reason: this.#record.reason || this.note,
       incarnation: this.#withdrawn ? -this.generation : this.generation,
       // A version that has served and whose devices are coming back keeps taking requests: they wait in its queue.
       accepting: serving !== undefined && !this.abandoned,

@@ -19,7 +19,7 @@ const REASON_LENGTH_MAX = 200;
 export interface ServiceReport {
   /** Started, and ready for requests. */
   readonly ready: boolean;
-  /** Weights are being fetched or loaded, or wait for their turn. */
+  /** Weights are being loaded, or wait for their turn. */
   readonly loading: boolean;
   /** No instance gets on with its run, and none is on its way. */
   readonly stuck: boolean;
@@ -48,7 +48,7 @@ export function serviceReport(server: Reported): ServiceReport {
   const coming = versions.some(({ placements }) => placements.some(isComing));
   return {
     ready: state === 'running' && readiness.now(state).ready,
-    loading: loads.loading !== null || loads.waiting > 0 || versions.some(({ fetching }) => fetching !== ''),
+    loading: loads.loading !== null || loads.waiting > 0,
     stuck: !coming && everyRunStuck(runAges(versions, settings.runTimeoutS * 1000, nowUs())),
     status: statusLine(server),
   };
@@ -87,8 +87,6 @@ function statusLine({ state, versions, loads, httpUrl }: Reported): string {
   const models = `${ready} of ${versions.length} models ready`;
   const parts = [state === 'running' && ready > 0 ? `${models} at ${httpUrl}` : models];
   if (loads.loading !== null) parts.push(loadText(loads));
-  const fetched = versions.find(({ fetching }) => fetching !== '');
-  if (fetched !== undefined) parts.push(`${fetched.key}: ${fetched.fetching}`);
   const [first, ...others] = versions.filter(({ record, abandoned }) => record.state === 'UNAVAILABLE' && abandoned);
   if (first !== undefined) {
     const more = others.length === 0 ? '' : ` and ${others.length} more`;

@@ -110,7 +110,6 @@ export function statusDocument(supervisor: Supervisor): unknown {
       rss_bytes: residentBytes(one.pid),
     })),
     memory: memoryStatus(supervisor),
-    weights: supervisor.weights.status(performance.now()) ?? null,
     models: announced(supervisor.versions).map(modelStatus),
   };
 }
@@ -150,7 +149,7 @@ function modelStatus(version: ServedVersion) {
     name: version.name,
     version: version.version,
     state: record.state,
-    reason: version.reason,
+    reason: record.reason || version.note,
     since: new Date(record.sinceMs).toISOString(),
     file_bytes: version.sizeBytes,
     max_batch_size: batching?.maxBatchSize ?? null,
@@ -247,10 +246,6 @@ export function metricsSnapshot(supervisor: Supervisor): MetricsSnapshot {
       return [{ ...common, ingress, instances: instanceReadings(version, segment), queue: census(segment) }];
     }),
     memory: supervisor.ledger.status(),
-    weights: {
-      ...supervisor.weights.totals,
-      cacheBytes: supervisor.weights.cacheUse(performance.now()).usedBytes,
-    },
     processes: processes(supervisor).map(
       ({ role, device, slot, state, restarts, uptimeS, pid, exits }): ProcessSnapshot => ({
         role,

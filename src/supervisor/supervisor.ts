@@ -7,7 +7,6 @@
  * If it dies, the kernel ends its children and frees everything: segments have no names.
  */
 import { closeSync } from 'node:fs';
-import { join } from 'node:path';
 import { BatchportError } from '../config/errors.ts';
 import { ExitError, exitCode } from '../config/exit-codes.ts';
 import { createLogger, flushLogs, type Logger } from '../config/log.ts';
@@ -21,8 +20,6 @@ import type { Device } from '../runtime/device-name.ts';
 import type { Listener } from '../system/listener.ts';
 import { takeServiceManager } from '../system/notify.ts';
 import { createPipe, type Pipe } from '../system/pipe.ts';
-import { WeightCache } from '../weights/cache.ts';
-import { filesDirectory } from '../weights/model-files.ts';
 import { AdminServer } from './admin-server.ts';
 import { announced } from './announced.ts';
 import { BatchingCache } from './batching-cache.ts';
@@ -53,7 +50,6 @@ import { serviceReport } from './service-report.ts';
 import { metricsSnapshot, statusDocument } from './status.ts';
 import { Upkeep } from './upkeep.ts';
 import { WeightLock } from './weight-lock.ts';
-import { WeightSupply } from './weight-supply.ts';
 
 /** Instances on one device where models may come and go; threads are made as they are needed. */
 const CONTROLLED_INSTANCES_MAX = 1024;
@@ -80,8 +76,6 @@ export class Supervisor {
   readonly ingresses: IngressChild[] = [];
   readonly readiness: Readiness;
   readonly ledger: MemoryLedger;
-  /** Files of models that come from a URL. */
-  readonly weights: WeightSupply;
   readonly finished: Promise<number>;
   state: ServerState = 'starting';
   httpUrl = '';
@@ -141,23 +135,10 @@ export class Supervisor {
     for (let slot = 0; slot < settings.ingress; slot++) this.#pipes.push(createPipe());
     const bellWriteFds = this.#pipes.map(({ writeFd }) => writeFd);
     const names = uniqueNames(devices);
-    const { cacheDir, weightCacheMaxBytes, weightCredentials } = settings;
-    const cache = new WeightCache(cacheDir, weightCacheMaxBytes);
-    this.weights = new WeightSupply({
-      cache,
-      thread: { cacheDirectory: cacheDir, cacheMaxBytes: weightCacheMaxBytes, credentialsFile: weightCredentials },
-      log,
-      onProgress: () => this.changed(),
-    });
-    const make: ModelControlOptions['make'] = (
-      model,
-      { version, path: given, sizeBytes, problem, source },
-      generation,
-    ) => {
+    const make: ModelControlOptions['make'] = (model, { version, path, sizeBytes, problem }, generation) => {
       const wanted = model.config.devices;
       const on = names.filter((_, n) => wanted === undefined || wanted.includes(devices[n]!.text));
-      const path = source === undefined ? given : join(filesDirectory(cache, source.files), model.config.modelFilename);
-      const about = { ...model, version, path, sizeBytes, source };
+      const about = { ...model, version, path, sizeBytes };
       const served = new ServedVersion(about, on, settings.ingress, bellWriteFds, generation);
       if (problem !== undefined) served.refuse(problem);
       return served;
@@ -183,9 +164,7 @@ export class Supervisor {
     });
     const batching = new BatchingCache(settings.cacheDir, log);
     const costs = new CostCache(settings.cacheDir, log);
-    this.#loads = new Loads(this.versions, batching, costs, this.#weightLock, this.ledger, this.weights, log, () =>
-      this.changed(),
-    );
+    this.#loads = new Loads(this.versions, batching, costs, this.#weightLock, this.ledger, log, () => this.changed());
     const oom = new OomWatch(performance.now());
     devices.forEach((device, n) => {
       const instancesMax = this.versions.reduce(
@@ -423,10 +402,7 @@ export class Supervisor {
       child.process.stopping();
       child.process.condemn('server stopped', 'the server was stopped');
     }
-    await Promise.all([
-      this.weights.stop(),
-      ...[...this.ingresses, ...this.devices].map((child) => child.process.gone),
-    ]);
+    await Promise.all([...this.ingresses, ...this.devices].map((child) => child.process.gone));
     // The admin server closes the descriptor that it listens on.
     this.#admin.close();
     this.#closeListeners();

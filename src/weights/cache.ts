@@ -29,7 +29,6 @@ export interface Lease {
 }
 
 export class WeightCache {
-  readonly root: string;
   readonly blobs: string;
   readonly partial: string;
   readonly locks: string;
@@ -40,7 +39,6 @@ export class WeightCache {
 
   constructor(cacheDirectory: string, maxBytes?: number) {
     const root = join(cacheDirectory, 'weights');
-    this.root = root;
     this.blobs = join(root, 'blobs');
     this.partial = join(root, 'partial');
     this.locks = join(root, 'locks');

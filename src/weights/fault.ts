@@ -46,7 +46,6 @@ export const WEIGHT_FAULTS = {
     meaning: 'The disk of the cache has no room for the file, even without what is not in use.',
   },
   CACHE_UNUSABLE: { again: true, meaning: 'The cache directory cannot be written to, or has no locks or links.' },
-  FETCHER_LOST: { again: true, meaning: 'The thread that fetches ended. What came is kept.' },
   STOPPED: { again: true, meaning: 'The server was told to stop meanwhile. What came is kept.' },
 } as const satisfies Record<string, FaultKind>;
 

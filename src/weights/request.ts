@@ -45,7 +45,8 @@ export async function ask(asker: Asker, from: string, headers: Readonly<Record<s
       body,
     } = await request(url, {
       dispatcher: asker.dispatcher,
-      signal: asker.signal,
+      // One of its own for each request: it goes with the request, and leaves nothing behind on the other.
+      signal: AbortSignal.any([asker.signal]),
       headers: {
         ...headers,
         'user-agent': `batchport/${PACKAGE_VERSION}`,

@@ -7,7 +7,7 @@ import { type TestContext, test } from 'node:test';
 import { DownloadView } from '../../../src/cli/download-view.ts';
 import { EXIT } from '../../../src/config/exit-codes.ts';
 import { Tracker } from '../../../src/weights/tracker.ts';
-import { makeRepository, temporaryDirectory } from '../../support/repository.ts';
+import { temporaryDirectory } from '../../support/repository.ts';
 import { PROJECT_DIR } from '../../support/server.ts';
 import { madeContent, sha256Of, WeightOrigin } from '../../support/weight-origin.ts';
 import { capture } from './capture.ts';
@@ -65,27 +65,8 @@ test('a wrong hash, a missing file and a full cache have an exit code of their o
   assert.match(large.err, /the cache may hold 1 MiB.*\(CACHE_FULL\)/);
 });
 
-test('the sources of a repository are fetched, and one that cannot be had keeps no other', async (t) => {
-  const { origin, pull } = await scene(t);
-  const repository = makeRepository(t, { local: { fixture: 'id_fp32' } });
-  const source = { url: `${origin.url}/a/model.onnx?sig=secret`, sha256: SHA256, version: 2 };
-  repository.writeConfig('here', { source });
-  const models = {
-    there: { source: { ...source, version: 7 } },
-    gone: { source: { ...source, url: `${origin.url}/none`, sha256: sha256Of('x') } },
-  };
-  repository.writeFile(['models.json'], JSON.stringify({ models }));
-  const { exitCode, out, err } = await pull('--model-repository', repository.dir);
-  assert.equal(exitCode, EXIT.WEIGHTS.code);
-  assert.match(out, /^here\/2 (\/.*model\.onnx)\nthere\/7 \1\n$|^there\/7 (\/.*model\.onnx)\nhere\/2 \2\n$/);
-  assert.match(err, /error: gone\/1: .*\/none answers 404.*\(NOT_FOUND\)/);
-  assert.equal(origin.requests.filter(({ path: file }) => file.startsWith('/a/')).length, 1);
-  assert.doesNotMatch(out + err, /secret/);
-});
-
 for (const [what, args, pattern] of [
-  ['nothing', [], /nothing to pull/],
-  ['a hash without a URL', ['--sha256', SHA256], /--sha256 is for a URL/],
+  ['nothing', [], /pull needs a url/],
   ['a URL without a hash', ['http://127.0.0.1/m?secret'], /--sha256 must be given[\s\S]*sha256sum/],
   ['a hash that is none', ['http://127.0.0.1/m?secret', '--sha256', 'abc'], /64 hexadecimal digits/],
   ['a URL with a password', ['http://u:secret@127.0.0.1/m', '--sha256', SHA256], /name or password in it/],

@@ -109,25 +109,6 @@ test('the memory accounts are a table of their own, where there are any', () => 
   );
 });
 
-test('weights that come are a table, with what there is to say below', () => {
-  const one = { models: ['bert/1'], file: 'model.onnx', state: 'receiving', bytes: 2 ** 30, size_bytes: 2 ** 31 };
-  const downloads = [
-    { ...one, bytes_per_s: 2 ** 24, remaining_s: 64, note: '' },
-    { ...one, file: 'data', state: 'waiting', bytes_per_s: null, remaining_s: null, note: 'process 7 fetches it' },
-  ];
-  const text = formatStatus({ ...status, weights: { downloads } }, { columns: undefined });
-  assert.equal(
-    text.slice(text.indexOf('WEIGHTS OF')),
-    [
-      'WEIGHTS OF  FILE        STATE         THERE        OF  A SECOND  LEFT',
-      'bert/1      model.onnx  receiving  1024 MiB  2048 MiB    16 MiB  1m4s',
-      'bert/1      data        waiting    1024 MiB  2048 MiB         -     -',
-      '  data: process 7 fetches it',
-      '',
-    ].join('\n'),
-  );
-});
-
 test('--json prints what the server sent', async () => {
   assert.equal((await capture(['status', '--url', url, '--json'])).out, `${body}\n`);
 });

@@ -157,6 +157,7 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"outputs": []}', '1:2: outputs is not supported by this version; remove it'],
   ['{"transform": {}}', '1:2: transform is not supported by this version; remove it'],
   ['{"warmup": true}', '1:2: warmup is not supported by this version; remove it'],
+  ['{"source": {}}', '1:2: source is not supported by this version; remove it'],
   ['{"instances": {"target_rows": 0}}', '1:31: instances.target_rows is 0; it must be an integer from 1 to 4096'],
 ];
 
@@ -224,7 +225,6 @@ test('without a file, and with an empty object, every default that needs no sign
     memoryBudgetBytes: undefined,
     versionPolicy: { kind: 'latest', count: 1 },
     modelFilename: 'model.onnx',
-    source: undefined,
     runtime: { intraOpThreads: undefined, graphOptimization: 'all', session: {}, provider: {} },
   });
   assert.deepEqual(DEFAULT_MODEL_CONFIG, configOf({}));
@@ -246,7 +246,6 @@ test('every key of the file arrives in its field', () => {
     memory_budget_bytes: '2GB',
     version_policy: { specific: [10, '9', 10] },
     default_model_filename: 'net.onnx',
-    source: { url: 'https://host/net.onnx?sig=1', sha256: 'A'.repeat(64), version: 3 },
     runtime: { intra_op_threads: 2, graph_optimization: 'basic', session: { a: '1' }, provider: { b: 2 } },
   });
   assert.deepEqual(config, {
@@ -263,63 +262,9 @@ test('every key of the file arrives in its field', () => {
     memoryBudgetBytes: 2e9,
     versionPolicy: { kind: 'specific', versions: ['10', '9'] },
     modelFilename: 'net.onnx',
-    source: {
-      version: '3',
-      files: [{ path: 'net.onnx', url: 'https://host/net.onnx?sig=1', sha256: 'a'.repeat(64) }],
-    },
     runtime: { intraOpThreads: 2, graphOptimization: 'basic', session: { a: '1' }, provider: { b: '2' } },
   });
 });
-
-const HASH = 'a'.repeat(64);
-
-test('a source of several files keeps their order, and is version 1 unless it says otherwise', () => {
-  const files = [
-    { path: 'model.onnx', url: 'https://host/a', sha256: HASH },
-    { path: 'parts/weights 1.bin', url: 'https://host/b', sha256: 'b'.repeat(64) },
-  ];
-  assert.deepEqual(configOf({ source: { files } }).source, { version: '1', files });
-});
-
-for (const [source, pattern] of [
-  [{}, /^config\.json:1:11: source must have either url and sha256, or files$/],
-  [{ url: 'https://host/a' }, /source must have either url and sha256, or files/],
-  [
-    { url: 'https://host/a', sha256: HASH, files: [{ path: 'model.onnx', url: 'https://host/a', sha256: HASH }] },
-    /either/,
-  ],
-  [{ url: 'https://host/a', sha256: 'abc' }, /source\.sha256 is "abc"; it must be the sha256 of the file, 64 hex/],
-  [{ url: 'ftp://host/a?secret', sha256: HASH }, /source\.url cannot be fetched from: it does not begin with https/],
-  [{ url: 'https://u:secret@host/a', sha256: HASH }, /source\.url cannot be fetched from: it has a name or password/],
-  [{ url: 'secret', sha256: HASH }, /source\.url cannot be fetched from: it is not a URL/],
-  [{ files: [] }, /a list of 1 to 1024 files/],
-  [{ files: [{ path: 'other.onnx', url: 'https://host/a', sha256: HASH }] }, /no file with the path "model\.onnx"/],
-  [
-    { files: ['model.onnx', 'model.onnx'].map((path) => ({ path, url: 'https://host/a', sha256: HASH })) },
-    /files\[1\]\.path is taken/,
-  ],
-  [
-    { files: ['model.onnx', 'a/b', 'a'].map((path) => ({ path, url: 'https://host/a', sha256: HASH })) },
-    /files\[2\]\.path is taken/,
-  ],
-  [
-    { files: ['model.onnx', 'a', 'a/b'].map((path) => ({ path, url: 'https://host/a', sha256: HASH })) },
-    /files\[2\]\.path is taken/,
-  ],
-  ...['../x', '/etc/passwd', 'a//b', 'a/../b', '.hidden', 'a/.b', 'a\u0000', 'a\nb', ''].map(
-    (path) =>
-      [
-        { files: [{ path, url: 'https://host/a', sha256: HASH }] },
-        /files\[0\]\.path is .*; it must be a relative path/,
-      ] as const,
-  ),
-] as const) {
-  test(`the source ${JSON.stringify(source).slice(0, 90)} is refused, and no secret of a URL is shown`, () => {
-    const problems = problemsOf(JSON.stringify({ source }));
-    assert.match(problems.join('\n'), pattern);
-    assert.doesNotMatch(problems.join('\n'), /secret/);
-  });
-}
 
 test('defaults follow their neighbours: max instances from min, rows of the queue from a large batch, the usual priority from the levels', () => {
   assert.deepEqual(configOf({ instances: { min: 3 } }).instances, { min: 3, max: 3, targetRows: undefined });
@@ -362,5 +307,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 35);
+  assert.equal(keys, 27);
 });

@@ -89,13 +89,11 @@ export class FakeModel {
   }
 }
 
-const WEIGHTS = { receivedBytes: 1000, requests: 2, cacheBytes: 3000 };
-
 /** Each device of the models has an account, in which all that can be told is told. */
 export function ofModels(...models: ModelSnapshot[]): MetricsSnapshot {
   const devices = [...new Set(models.flatMap(({ instances }) => instances.map(({ device }) => device)))];
   const memory = devices.map((device) => fakeMemory(device, models));
-  return { version: '1.2.3', ready: true, models, processes: [], memory, weights: WEIGHTS };
+  return { version: '1.2.3', ready: true, models, processes: [], memory };
 }
 
 function fakeMemory(device: string, models: readonly ModelSnapshot[]): DeviceMemorySnapshot {
@@ -121,7 +119,7 @@ function fakeMemory(device: string, models: readonly ModelSnapshot[]): DeviceMem
 }
 
 export function ofProcesses(...processes: ProcessSnapshot[]): MetricsSnapshot {
-  return { version: '1.2.3', ready: true, models: [], processes, memory: [], weights: WEIGHTS };
+  return { version: '1.2.3', ready: true, models: [], processes, memory: [] };
 }
 
 export function fakeProcess(changes: Partial<ProcessSnapshot>): ProcessSnapshot {

@@ -16,7 +16,6 @@ import { MemoryCache } from '../../../src/supervisor/memory-cache.ts';
 import { MemoryLedger } from '../../../src/supervisor/memory-ledger.ts';
 import { ServedVersion } from '../../../src/supervisor/served-version.ts';
 import { WeightLock } from '../../../src/supervisor/weight-lock.ts';
-import type { WeightSupply } from '../../../src/supervisor/weight-supply.ts';
 import { temporaryDirectory } from '../../support/repository.ts';
 
 /** Longer than the slow schedule ever waits. */
@@ -126,10 +125,7 @@ function makeWorld(t: TestContext, names: readonly string[], devices: readonly s
   });
   const batching = new BatchingCache(path.join(dir, 'cache'), log);
   const costs = new CostCache(path.join(dir, 'cache'), log);
-  const supply = {
-    fetch: () => Promise.reject(new Error('no version of these has a source')),
-  } as unknown as WeightSupply;
-  const loads = new Loads(versions, batching, costs, lock, ledger, supply, log, () => {});
+  const loads = new Loads(versions, batching, costs, lock, ledger, log, () => {});
   t.after(() => {
     loads.stop();
     lock.close();
