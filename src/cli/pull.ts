@@ -6,13 +6,12 @@
 import { homedir } from 'node:os';
 import { basename, join } from 'node:path';
 import { EXIT, ExitError } from '../config/exit-codes.ts';
-
 import type { ServerSettings } from '../config/settings.ts';
 import { resolveSettings } from '../config/settings-resolve.ts';
 import { isSha256, type WeightFile, weightUrlProblem } from '../config/weight-url.ts';
 import { WeightFault } from '../weights/fault.ts';
 import { type Command, lastText, valueOption } from './command.ts';
-import { DownloadView, type ShownDownload } from './download-view.ts';
+import { DownloadView } from './download-view.ts';
 import { settingFlags, settingOptions } from './setting-options.ts';
 import { printable, type Terminal } from './terminal.ts';
 
@@ -38,19 +37,12 @@ export const pullCommand: Command = {
   run: async (args, terminal) => {
     const flags = settingFlags(args);
     const { settings } = resolveSettings({ flags, env: terminal.env, cwd: terminal.cwd, modelRequired: false });
-    return pull([singleFile(lastText(args.url)!, lastText(args.sha256))], settings, terminal);
+    return pull(wantedFile(lastText(args.url)!, lastText(args.sha256)), settings, terminal);
   },
 };
 
-interface Wanted {
-  /** Model and version; empty for a single file. */
-  readonly name: string;
-  readonly files: readonly WeightFile[];
-  /** The file whose path is printed. */
-  readonly main: string;
-}
-
-function singleFile(url: string, hash: string | undefined): Wanted {
+/** A file and its place in a directory of its own in the cache. */
+function wantedFile(url: string, hash: string | undefined): WeightFile {
   const problem = weightUrlProblem(url);
   // Not the text: it may be a secret.
   if (problem !== undefined) throw new ExitError('USAGE', `the URL cannot be fetched from: it ${problem}`);
@@ -61,52 +53,34 @@ function singleFile(url: string, hash: string | undefined): Wanted {
   }
   const name = basename(new URL(url).pathname);
   const path = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$/.test(name) ? name : 'model.onnx';
-  return { name: '', files: [{ path, url, sha256 }], main: path };
+  return { path, url, sha256 };
 }
 
-async function pull(models: readonly Wanted[], settings: ServerSettings, terminal: Terminal): Promise<number> {
+async function pull(file: WeightFile, settings: ServerSettings, terminal: Terminal): Promise<number> {
   // Imported here so that no other command loads an HTTP library.
   const { WeightCache } = await import('../weights/cache.ts');
   const { filesDirectory } = await import('../weights/model-files.ts');
   const { Fetcher, trackerOf } = await import('../weights/fetcher.ts');
   const { fetchModel } = await import('../weights/model-fetch.ts');
   const cache = new WeightCache(settings.cacheDir, settings.weightCacheMaxBytes);
-  const jobs = models.map((model) => ({ model, trackers: model.files.map(trackerOf) }));
-  const shown: ShownDownload[] = jobs.flatMap(({ model, trackers }) =>
-    trackers.map((tracker) => ({ of: model.name, tracker })),
-  );
-  const view = new DownloadView(terminal, shown);
+  const download = { of: '', tracker: trackerOf(file) };
+  const view = new DownloadView(terminal, [download]);
   let fetcher: InstanceType<typeof Fetcher> | undefined;
-  let failures = 0;
   try {
     fetcher = new Fetcher({
       cache,
       credentials: { file: settings.weightCredentials, env: terminal.env, home: homedir() },
-      onNote: (tracker, what) =>
-        view.note(
-          shown.find((one) => one.tracker === tracker),
-          what,
-        ),
+      onNote: (_, what) => view.note(download, what),
     });
-    const fetchOne = async ({ model, trackers }: (typeof jobs)[number]): Promise<void> => {
-      try {
-        // The leases end with the process.
-        await fetchModel(fetcher!, cache, model.files, trackers, new AbortController().signal);
-        const path = join(filesDirectory(cache, model.files), model.main);
-        terminal.out(`${printable(model.name === '' ? path : `${model.name} ${path}`)}\n`);
-      } catch (error) {
-        if (!(error instanceof WeightFault)) throw error;
-        failures++;
-        view.note(undefined, `error: ${model.name === '' ? '' : `${model.name}: `}${error.message} (${error.code})`);
-      }
-    };
-    await Promise.all(jobs.map(fetchOne));
+    // The lease ends with the process.
+    await fetchModel(fetcher, cache, [file], [download.tracker], new AbortController().signal);
+    terminal.out(`${printable(join(filesDirectory(cache, [file]), file.path))}\n`);
+    return EXIT.OK.code;
   } catch (error) {
-    if (error instanceof WeightFault) throw new ExitError('WEIGHTS', `${error.message} (${error.code})`);
+    if (error instanceof WeightFault) throw new ExitError('WEIGHTS', printable(`${error.message} (${error.code})`));
     throw error;
   } finally {
     view.close();
     await fetcher?.close();
   }
-  return failures === 0 ? EXIT.OK.code : EXIT.WEIGHTS.code;
 }

@@ -29,11 +29,16 @@ export function assertSuccess(answer: HttpAnswer): void {
   throw new InferenceError(message, { status: answer.status, code: code ?? fallback, retryAfterMs });
 }
 
-/** The body of a successful answer as a JSON object. */
-export function jsonBody(answer: HttpAnswer): Record<string, unknown> {
+/** The body of a successful answer as JSON. */
+export function jsonValue(answer: HttpAnswer): unknown {
   assertSuccess(answer);
   assertPlainBody(answer);
-  return asObject(parseText(answer.body), 'the body');
+  return parseText(answer.body);
+}
+
+/** The same, as an object. */
+export function jsonBody(answer: HttpAnswer): Record<string, unknown> {
+  return asObject(jsonValue(answer), 'the body');
 }
 
 /** This client asks for no compression; a body that has some cannot be read. */

@@ -1,7 +1,7 @@
 /**
  * The model repository of a server as a client sees it: which versions there are, and what state they are in.
  */
-import { asObject, assertPlainBody, assertSuccess, optionalString, parseText, requiredString } from './answer.ts';
+import { asObject, jsonValue, optionalString, requiredString } from './answer.ts';
 import { badResponse } from './errors.ts';
 import type { HttpAnswer } from './transport.ts';
 
@@ -16,9 +16,7 @@ export interface RepositoryEntry {
 }
 
 export function decodeIndex(answer: HttpAnswer): RepositoryEntry[] {
-  assertSuccess(answer);
-  assertPlainBody(answer);
-  const entries = parseText(answer.body);
+  const entries = jsonValue(answer);
   if (!Array.isArray(entries)) throw badResponse('the repository index is not a JSON array');
   return entries.map((value) => {
     const entry = asObject(value, 'an entry of the repository index');

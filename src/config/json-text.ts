@@ -6,6 +6,7 @@
  * without a prototype, so `__proto__` and `constructor` are keys like any other.
  * Bounds: the caller's limit in bytes, and DEPTH_MAX nested values.
  */
+import { type TextPosition, TextPositions } from './text-position.ts';
 
 const DEPTH_MAX = 64;
 
@@ -13,13 +14,6 @@ export type JsonValue = null | boolean | number | string | readonly JsonValue[] 
 
 export interface JsonObject {
   readonly [key: string]: JsonValue;
-}
-
-export interface TextPosition {
-  /** From 1. */
-  readonly line: number;
-  /** From 1, in characters. */
-  readonly column: number;
 }
 
 export type JsonPath = readonly PropertyKey[];
@@ -45,25 +39,25 @@ type Places = ReadonlyMap<JsonValue, ReadonlyMap<string, Place>>;
 
 export class JsonDocument {
   readonly value: JsonValue;
-  readonly #text: string;
+  readonly #positions: TextPositions;
   readonly #rootAt: number;
   readonly #places: Places;
 
   constructor(text: string, value: JsonValue, rootAt: number, places: Places) {
     this.value = value;
-    this.#text = text;
+    this.#positions = new TextPositions(text);
     this.#rootAt = rootAt;
     this.#places = places;
   }
 
   /** Where the value at `path` begins; where it does not exist, the nearest value around it. */
   valuePosition(path: JsonPath): TextPosition {
-    return positionAt(this.#text, this.#place(path).valueAt);
+    return this.#positions.of(this.#place(path).valueAt);
   }
 
   /** Where the key at the end of `path` begins; where it does not exist, the nearest key around it. */
   keyPosition(path: JsonPath): TextPosition {
-    return positionAt(this.#text, this.#place(path).keyAt);
+    return this.#positions.of(this.#place(path).keyAt);
   }
 
   #place(path: JsonPath): Place {
@@ -96,16 +90,6 @@ export function parseJsonBytes(bytes: Uint8Array, sizeMaxBytes: number): JsonDoc
     throw new JsonTextError('is not UTF-8 text', { line: 1, column: 1 });
   }
   return new Reader(text).read();
-}
-
-function positionAt(text: string, offset: number): TextPosition {
-  const before = text.slice(0, offset);
-  const lineStart = before.lastIndexOf('\n') + 1;
-  let line = 1;
-  for (let at = before.indexOf('\n'); at !== -1; at = before.indexOf('\n', at + 1)) {
-    line++;
-  }
-  return { line, column: [...before.slice(lineStart)].length + 1 };
 }
 
 const NUMBER = /^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$/;
@@ -280,6 +264,6 @@ class Reader {
   }
 
   #fail(message: string): never {
-    throw new JsonTextError(message, positionAt(this.#text, this.#at));
+    throw new JsonTextError(message, new TextPositions(this.#text).of(this.#at));
   }
 }

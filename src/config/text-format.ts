@@ -7,12 +7,7 @@
  * Source: the specification of the text format (protobuf.dev/reference/protobuf/textformat-spec). Extensions (`[package.name]`) are not read. Bounds: depth DEPTH_MAX,
  * FIELDS_MAX fields.
  */
-
-export interface TextPosition {
-  /** From 1. */
-  readonly line: number;
-  readonly column: number;
-}
+import { type TextPosition, TextPositions } from './text-position.ts';
 
 export type TextScalar =
   | { readonly kind: 'string'; readonly text: string }
@@ -59,18 +54,18 @@ const PLAIN_ESCAPES: Readonly<Record<string, string>> = {
 
 /** @throws TextFormatError */
 export function parseTextFormat(text: string): readonly TextField[] {
-  const parser = new Parser(text);
-  const fields = parser.fields(undefined, 0);
-  return fields;
+  return new Parser(text).fields(undefined, 0);
 }
 
 class Parser {
   readonly #text: string;
+  readonly #positions: TextPositions;
   #at = 0;
   #count = 0;
 
   constructor(text: string) {
     this.#text = text;
+    this.#positions = new TextPositions(text);
   }
 
   /** Fields up to the closing bracket, or to the end of the text. */
@@ -153,9 +148,7 @@ class Parser {
   }
 
   #position(): TextPosition {
-    const before = this.#text.slice(0, this.#at);
-    const line = before.split('\n').length;
-    return { line, column: this.#at - before.lastIndexOf('\n') };
+    return this.#positions.of(this.#at);
   }
 
   #fail(message: string): never {

@@ -7,7 +7,8 @@
 import { type ModelConfigProblem, type ModelConfigResult, modelConfigOf } from './model-config.ts';
 import { MODEL_CONFIG_BYTES_MAX, type ModelConfigFile } from './model-config-schema.ts';
 import { suggestion } from './nearest.ts';
-import { parseTextFormat, type TextField, TextFormatError, type TextPosition, type TextValue } from './text-format.ts';
+import { parseTextFormat, type TextField, TextFormatError, type TextValue } from './text-format.ts';
+import type { TextPosition } from './text-position.ts';
 
 export const TREATMENTS = ['honoured', 'ignored', 'refused'] as const;
 export type Treatment = (typeof TREATMENTS)[number];
@@ -58,7 +59,7 @@ export const TRITON_FIELDS: Rules = {
   }),
   input: honoured('what the model file says counts; what would change it is refused', TENSOR),
   output: honoured('as `input`', TENSOR),
-  default_model_filename: honoured('`model_filename`'),
+  default_model_filename: honoured('`default_model_filename`'),
   dynamic_batching: honoured('batching is on for every model whose rows are independent', {
     max_queue_delay_microseconds: honoured('`max_queue_delay_us`'),
     priority_levels: honoured('`priority_levels`'),

@@ -9,7 +9,7 @@ import type { MessagePort } from 'node:worker_threads';
 import { COUNTER_WORDS, InstanceCounters } from '../metrics/counters.ts';
 import { Doorbells } from '../queue/bells.ts';
 import { Consumer } from '../queue/consumer.ts';
-import { counterOffset, INSTANCE_EXECUTING_SINCE } from '../queue/geometry.ts';
+import { counterIndex, INSTANCE_EXECUTING_SINCE } from '../queue/geometry.ts';
 import { Segment, type SegmentReference } from '../queue/segment.ts';
 import { type SessionHandle, sessionArena } from '../runtime/session.ts';
 import type { KeyPoints } from '../scheduler/memory-fit.ts';
@@ -64,7 +64,7 @@ export function runInstance(task: InstanceTask): InstanceEnd {
   const { signature } = task.session;
   const bells = new Doorbells(segment, task.bellFds);
   const consumer = new Consumer(segment, task.slot, bells, signature, { maxQueueDelayUs: task.maxQueueDelayUs });
-  const counters = new InstanceCounters(segment.f64, counterOffset(segment.geometry, { instance: task.slot }) / 8);
+  const counters = new InstanceCounters(segment.f64, counterIndex(segment.geometry, { instance: task.slot }));
   const control = new RunControl(task.control);
   // A batch may take several runs; what is watched from outside is the time of each.
   const executingSince = segment.instanceLine(task.slot) / 2 + INSTANCE_EXECUTING_SINCE;

@@ -30,7 +30,7 @@ import {
 import { nowUs } from '../system/clock.ts';
 import { Deadline } from './deadline.ts';
 import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES } from './json-threads.ts';
-import { OUTCOME_INDEX, type Serving } from './served-model.ts';
+import { type Binding, OUTCOME_INDEX, type Serving } from './served-model.ts';
 import { type RowsOwner, type SplitReceiver, SplitRequest, type SplitTimes } from './split-request.ts';
 
 /** What carries the answer. Called at most once, and never after the client has left. */
@@ -80,6 +80,8 @@ export class Inference implements RowsOwner, SplitReceiver {
   readonly #reply: Reply;
   readonly #startedUs: number;
   #request: BoundRequest | undefined;
+  /** Of the request. */
+  #binding: Binding | undefined;
   #claim: Claim<RowsOwner> | undefined;
   /** Instead of the claim, for more rows than a batch has. */
   #split: SplitRequest | undefined;
@@ -148,7 +150,8 @@ export class Inference implements RowsOwner, SplitReceiver {
   #enqueue(request: BoundRequest, bodyBytes: number): void {
     const serving = this.#serving;
     const { rows } = request.template;
-    const { layout, answerRowBytes, positions } = serving.bindingOf(request);
+    const binding = serving.bindingOf(request);
+    const { layout, answerRowBytes, positions } = binding;
     const { maxBatchRows: partRows } = serving.segment.geometry;
     if (rows > partRows) {
       this.#split = new SplitRequest(
@@ -166,6 +169,7 @@ export class Inference implements RowsOwner, SplitReceiver {
     }
     serving.counters.received(rows, bodyBytes);
     this.#request = request;
+    this.#binding = binding;
     const { timeoutUs } = request;
     if (timeoutUs !== undefined) this.#deadline ??= new Deadline(serving.outlook, this.#startedUs, timeoutUs);
     const deadline = this.#deadline;
@@ -209,7 +213,7 @@ export class Inference implements RowsOwner, SplitReceiver {
         this.partFailed(reader);
         return;
       }
-      const { positions } = this.#serving.bindingOf(this.#request!);
+      const { positions } = this.#binding!;
       const outputs: OutputTensor[] = [];
       for (let n = 0; n < positions.length; n++) outputs.push(reader.output(positions[n]!));
       this.#encode(outputs, reader);
@@ -241,8 +245,8 @@ export class Inference implements RowsOwner, SplitReceiver {
   #encode(outputs: readonly OutputTensor[], { sealedAtUs, runAtUs, doneAtUs }: SplitTimes): void {
     const request = this.#request!;
     const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs: nowUs() };
-    const { hasJson } = this.#serving.bindingOf(request);
-    if (hasJson && isLarge(request, outputs)) void this.#completeLarge(request, outputs.map(copyOf), times);
+    if (this.#binding!.hasJson && isLarge(request, outputs))
+      void this.#completeLarge(request, outputs.map(copyOf), times);
     else this.#answer(this.#reply.encode(this.#serving, request, outputs), times);
   }
 

@@ -12,7 +12,7 @@ import type { ModelInterface } from '../protocol/model-interface.ts';
 import { RequestDecoder } from '../protocol/request-decoder.ts';
 import { ResponseEncoder } from '../protocol/response-encoder.ts';
 import { Doorbells, hear } from '../queue/bells.ts';
-import { counterOffset } from '../queue/geometry.ts';
+import { counterIndex } from '../queue/geometry.ts';
 import { encodeKey, SlabLayout } from '../queue/layout.ts';
 import { type Claim, Producer } from '../queue/producer.ts';
 import { ResultReader } from '../queue/result.ts';
@@ -96,7 +96,7 @@ export class Serving {
     this.producer = new Producer(this.segment, slot, bells, limits, placed, published, this.outlook);
     const turnEnd = new TurnEnd(this.segment, slot, this.producer, () => this.poll());
     this.reader = new ResultReader(this.segment);
-    this.counters = new IngressCounters(this.segment.f64, counterOffset(this.segment.geometry, { ingress: slot }) / 8);
+    this.counters = new IngressCounters(this.segment.f64, counterIndex(this.segment.geometry, { ingress: slot }));
     this.counters.inFlight(0);
   }
 

@@ -7,7 +7,7 @@
  * Batches are formed where they lie, so a batch itself has no time of input or output. They begin anew with a new version, and with a reload of one.
  */
 import { readFailedUs, readIngress, readInstance, readLastRunUs, readSizes, type Stage } from '../metrics/counters.ts';
-import { counterOffset } from '../queue/geometry.ts';
+import { counterIndex } from '../queue/geometry.ts';
 import type { Segment } from '../queue/segment.ts';
 import { nowUs } from '../system/clock.ts';
 import type { ModelEntry } from './model-table.ts';
@@ -85,7 +85,7 @@ function slotsOf<T>(
 ): T[] {
   const length = role === 'ingress' ? geometry.ingressSlots : geometry.instanceSlots;
   return Array.from({ length }, (_, n) => {
-    return read(f64, counterOffset(geometry, role === 'ingress' ? { ingress: n } : { instance: n }) / 8);
+    return read(f64, counterIndex(geometry, role === 'ingress' ? { ingress: n } : { instance: n }));
   });
 }
 

@@ -218,6 +218,11 @@ export function counterOffset(geometry: Geometry, slot: { ingress: number } | { 
   return geometry.counterBlocks + index * align(geometry.counters * 8);
 }
 
+/** Where these counters begin in the segment's doubles. */
+export function counterIndex(geometry: Geometry, slot: Parameters<typeof counterOffset>[1]): number {
+  return counterOffset(geometry, slot) / 8;
+}
+
 /** The words written at the start of a segment, by which an attaching process checks that both sides agree. */
 export function headerWords(shape: QueueShape): Int32Array {
   return Int32Array.of(

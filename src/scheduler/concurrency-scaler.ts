@@ -60,9 +60,9 @@ export function decideByRows(before: ConcurrencyState, look: ConcurrencyLook): C
   const { nowMs, min, max, targetRows } = look;
   if (!(min >= 0 && min <= max)) throw new Error(`This is a bug: instances from ${min} to ${max}`);
   const state = seen(before, look);
-  const bounded = Math.min(max, Math.max(min, state.target));
-  if (bounded !== state.target) return { state: { ...state, target: bounded }, target: bounded, reason: 'bounds' };
   const within = (instances: number) => Math.min(max, Math.max(min, instances));
+  const bounded = within(state.target);
+  if (bounded !== state.target) return { state: { ...state, target: bounded }, target: bounded, reason: 'bounds' };
   const rows = average(state.buckets, nowMs - STABLE_MS);
   const wanted = within(Math.ceil(rows / targetRows));
   const urgent = within(Math.ceil(average(state.buckets, nowMs - PANIC_MS) / targetRows));

@@ -6,7 +6,7 @@ import type { Logger } from '../config/log.ts';
 import { readInstance } from '../metrics/counters.ts';
 import { CHILD_EXIT } from '../protocol/child-exit.ts';
 import type { Batching, CanaryReport, FromDevice, LoadOrder, MemoryReport, ToDevice } from '../protocol/control.ts';
-import { counterOffset } from '../queue/geometry.ts';
+import { counterIndex } from '../queue/geometry.ts';
 import { executingSinceUs, reclaimInstance, stopInstance } from '../queue/reclaim.ts';
 import { childEnvironment, type Device } from '../runtime/device-name.ts';
 import type { RunSeen } from '../scheduler/vigil.ts';
@@ -345,7 +345,7 @@ export class DeviceChild {
   #finishedBatches(): number {
     return this.#placements().reduce((sum, [{ segment }, { slots }]) => {
       if (segment === undefined) return sum;
-      const blocks = slots.map((slot) => counterOffset(segment.geometry, { instance: slot }) / 8);
+      const blocks = slots.map((slot) => counterIndex(segment.geometry, { instance: slot }));
       return sum + blocks.reduce((batches, at) => batches + readInstance(segment.f64, at).batches, 0);
     }, 0);
   }

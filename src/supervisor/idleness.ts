@@ -8,7 +8,7 @@
  */
 import type { Logger } from '../config/log.ts';
 import { readInstance } from '../metrics/counters.ts';
-import { counterOffset } from '../queue/geometry.ts';
+import { counterIndex } from '../queue/geometry.ts';
 import { census } from '../queue/reclaim.ts';
 import type { DeviceChild } from './device-child.ts';
 import type { Loads } from './loads.ts';
@@ -80,7 +80,7 @@ function executedRows({ placements, segment }: ServedVersion): number {
   let rows = 0;
   for (const { slots } of placements) {
     for (const slot of slots) {
-      rows += readInstance(segment!.f64, counterOffset(segment!.geometry, { instance: slot }) / 8).rows;
+      rows += readInstance(segment!.f64, counterIndex(segment!.geometry, { instance: slot })).rows;
     }
   }
   return rows;

@@ -7,7 +7,7 @@ import type { Logger } from '../config/log.ts';
 import type { ServerSettings } from '../config/settings.ts';
 import { IngressCounters, readIngress } from '../metrics/counters.ts';
 import type { ControlRequest, FromIngress, ToIngress } from '../protocol/control.ts';
-import { counterOffset } from '../queue/geometry.ts';
+import { counterIndex } from '../queue/geometry.ts';
 import { reclaimIngress } from '../queue/reclaim.ts';
 import { ChildProcess, type Takeover } from './child-process.ts';
 import { INGRESS_POLICY, ingressSilentMaxMs } from './life-policies.ts';
@@ -174,7 +174,7 @@ export class IngressChild {
     for (const { segment, bells } of this.#options.versions) {
       if (segment === undefined || bells === undefined) continue;
       requestsCut += reclaimIngress(segment, bells, this.slot).claims;
-      const counters = counterOffset(segment.geometry, { ingress: this.slot }) / 8;
+      const counters = counterIndex(segment.geometry, { ingress: this.slot });
       new IngressCounters(segment.f64, counters).inFlight(0);
       answered += readIngress(segment.f64, counters).outcomes.ok;
     }

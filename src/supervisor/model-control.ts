@@ -14,7 +14,7 @@ import { ExitError } from '../config/exit-codes.ts';
 import type { Logger } from '../config/log.ts';
 import { formatModelConfigProblem, type ModelConfig, parseModelConfig } from '../config/model-config.ts';
 import { readIngress } from '../metrics/counters.ts';
-import { counterOffset } from '../queue/geometry.ts';
+import { counterIndex } from '../queue/geometry.ts';
 import { failQueued } from '../queue/reclaim.ts';
 import { STATUS_WORKER_LOST } from '../queue/result.ts';
 import { fileStamp } from '../repository/file-stamp.ts';
@@ -227,7 +227,6 @@ export class ModelControl {
     for (const version of old) {
       if (!isAnswered(version))
         log.warn({ model: version.key }, 'a model is unloaded though requests to it have not been answered');
-      this.#stop(version);
     }
     const releasedMs = performance.now() + RELEASE_LIMIT_MS;
     await this.#until(
@@ -301,7 +300,7 @@ function isAnswered({ segment }: ServedVersion): boolean {
   if (segment === undefined) return true;
   const { ingressSlots } = segment.geometry;
   for (let ingress = 0; ingress < ingressSlots; ingress++) {
-    if (readIngress(segment.f64, counterOffset(segment.geometry, { ingress }) / 8).inFlight > 0) return false;
+    if (readIngress(segment.f64, counterIndex(segment.geometry, { ingress })).inFlight > 0) return false;
   }
   return true;
 }

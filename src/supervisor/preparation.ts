@@ -42,12 +42,19 @@ export function readDevices(names: readonly string[]): Device[] {
   });
 }
 
+export interface StartModels {
+  /** The models to serve. Faulty ones are kept as unavailable; left out only where no version of theirs is known. */
+  readonly served: readonly RepositoryModel[];
+  /** Models of the repository that are not loaded at the start, and could be. */
+  readonly shelved: readonly RepositoryModel[];
+}
+
 /**
- * The models to serve. Faulty ones are logged and kept as unavailable; left out only where no version of theirs is known.
+ * Looks at what there is to serve. Faulty models are logged.
  *
  * @throws ExitError when there is nothing to serve at all.
  */
-export function readModels(settings: ServerSettings, devices: readonly Device[], log: Logger): RepositoryModel[] {
+export function readModels(settings: ServerSettings, devices: readonly Device[], log: Logger): StartModels {
   if (settings.model !== undefined) {
     if (settings.modelControlMode !== 'none') {
       throw new ExitError(
@@ -59,7 +66,7 @@ export function readModels(settings: ServerSettings, devices: readonly Device[],
     if (model.problem !== undefined) throw new ExitError('MODEL', `${settings.model} ${model.problem}`);
     const faulty = model.versions[0]?.problem;
     if (faulty !== undefined) throw new ExitError('MODEL', `${settings.model}: ${faulty}`);
-    return [model];
+    return { served: [model], shelved: [] };
   }
   const directory = settings.modelRepository;
   if (directory === undefined) throw new Error('neither a model nor a repository: this is a bug');
@@ -89,7 +96,9 @@ export function readModels(settings: ServerSettings, devices: readonly Device[],
       hint: 'A repository holds <model>/<version>/model.onnx; bin/serve check-config tells every problem.',
     });
   }
-  return kept;
+  const shelved =
+    settings.modelControlMode === 'explicit' ? all.filter(({ name }) => !kept.some((one) => one.name === name)) : [];
+  return { served: kept, shelved };
 }
 
 /** Those that are loaded at the start. @throws ExitError CONFIG for names that are none */
@@ -110,12 +119,6 @@ function toLoad(models: readonly RepositoryModel[], settings: ServerSettings): r
     );
   }
   return models.filter(({ name }) => loadModels.includes(name));
-}
-
-/** Models of the repository that are not loaded at the start, and could be. */
-export function readShelved(settings: ServerSettings, loaded: readonly RepositoryModel[]): readonly RepositoryModel[] {
-  if (settings.modelRepository === undefined || settings.modelControlMode !== 'explicit') return [];
-  return scanRepository(settings.modelRepository).models.filter(({ name }) => !loaded.some((one) => one.name === name));
 }
 
 /** Why a model cannot be served on these devices, in words; undefined when it can. */

@@ -32,7 +32,10 @@ export class RepositoryPoll {
     this.#repository = repository;
     this.#control = control;
     this.#log = log;
-    for (const model of models) this.#seen.set(model.name, { applied: imageOf(model), looked: imageOf(model) });
+    for (const model of models) {
+      const image = imageOf(model);
+      this.#seen.set(model.name, { applied: image, looked: image });
+    }
   }
 
   start(intervalS: number): void {

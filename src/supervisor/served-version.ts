@@ -55,13 +55,13 @@ export class ServedVersion {
   batching: Batching | undefined;
   segment: Segment | undefined;
   bells: Doorbells | undefined;
-  /** Rows of batches that were taken over after a death, and rows that were given up. */
   /** Whether the server is ready only when it is: so for those of the start, and for others once they have served. */
   counts = true;
   /** What there is to say of one that serves; empty mostly. */
   note = '';
   /** It gets no more requests. */
   #withdrawn = false;
+  /** Rows of batches that were taken over after a death, and rows that were given up. */
   requeuedRows = 0;
   lostRows = 0;
 

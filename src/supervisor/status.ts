@@ -6,7 +6,7 @@ import { PACKAGE_VERSION } from '../config/version.ts';
 import { readIngress, readInstance } from '../metrics/counters.ts';
 import type { MetricsSnapshot, ModelSnapshot, ProcessSnapshot, RunCostReading } from '../metrics/snapshot.ts';
 import { type CostEntry, readCosts } from '../queue/cost-table.ts';
-import { counterOffset } from '../queue/geometry.ts';
+import { counterIndex } from '../queue/geometry.ts';
 import { census, executingSinceUs } from '../queue/reclaim.ts';
 import type { Segment } from '../queue/segment.ts';
 import { costLine } from '../scheduler/cost-curve.ts';
@@ -219,7 +219,7 @@ function instanceReadings(version: ServedVersion, segment: Segment) {
         running: placement.running.has(slot),
         executingForS: since > 0 ? Math.max(0, (nowUs() - since) / 1e6) : 0,
         cost: costReading(segment, slot),
-        reading: readInstance(segment.f64, counterOffset(segment.geometry, { instance: slot }) / 8),
+        reading: readInstance(segment.f64, counterIndex(segment.geometry, { instance: slot })),
       };
     }),
   );
@@ -241,7 +241,7 @@ export function metricsSnapshot(supervisor: Supervisor): MetricsSnapshot {
       };
       if (segment === undefined) return [{ ...common, ingress: [], instances: [], queue: undefined }];
       const ingress = Array.from({ length: segment.geometry.ingressSlots }, (_, slot) =>
-        readIngress(segment.f64, counterOffset(segment.geometry, { ingress: slot }) / 8),
+        readIngress(segment.f64, counterIndex(segment.geometry, { ingress: slot })),
       );
       return [{ ...common, ingress, instances: instanceReadings(version, segment), queue: census(segment) }];
     }),

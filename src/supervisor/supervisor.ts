@@ -15,7 +15,6 @@ import { STOP_GRACE_MS, stopLimitS } from '../config/stop-limit.ts';
 import { PACKAGE_VERSION } from '../config/version.ts';
 import { createRegistry } from '../metrics/prometheus.ts';
 import type { ControlRequest } from '../protocol/control.ts';
-import type { RepositoryModel } from '../repository/model-directory.ts';
 import type { Device } from '../runtime/device-name.ts';
 import type { Listener } from '../system/listener.ts';
 import { takeServiceManager } from '../system/notify.ts';
@@ -37,9 +36,9 @@ import {
   openListeners,
   readDevices,
   readModels,
-  readShelved,
   requireOpenFiles,
   requireQueueMemory,
+  type StartModels,
 } from './preparation.ts';
 import { Readiness } from './readiness.ts';
 import { RepositoryPoll } from './repository-poll.ts';
@@ -103,8 +102,8 @@ export class Supervisor {
     const log = createLogger('supervisor', settings.logLevel);
     const devices = readDevices(settings.devices);
     const models = readModels(settings, devices, log);
-    requireQueueMemory(models);
-    requireOpenFiles(models);
+    requireQueueMemory(models.served);
+    requireOpenFiles(models.served);
     const listeners = await openListeners(settings);
     const supervisor = new Supervisor(settings, log, devices, models, listeners);
     try {
@@ -120,7 +119,7 @@ export class Supervisor {
     settings: ServerSettings,
     log: Logger,
     devices: readonly Device[],
-    models: readonly RepositoryModel[],
+    { served: models, shelved }: StartModels,
     listeners: Listeners,
   ) {
     this.settings = settings;
@@ -144,12 +143,12 @@ export class Supervisor {
       return served;
     };
     for (const model of models) for (const one of model.versions) this.versions.push(make(model, one, 1));
-    for (const model of readShelved(settings, models)) {
+    for (const model of shelved) {
       for (const one of model.versions) {
-        const shelved = make(model, one, 1);
-        shelved.shelve();
-        if (one.problem === undefined) shelved.explain('not loaded');
-        this.versions.push(shelved);
+        const version = make(model, one, 1);
+        version.shelve();
+        if (one.problem === undefined) version.explain('not loaded');
+        this.versions.push(version);
       }
     }
     this.readiness = new Readiness(this.versions, settings.strictReadiness, settings.modelControlMode !== 'none');

@@ -9,7 +9,7 @@
  * Changing the mode of a lock that is held is not atomic: the old one is given up first, and is gone when the new one
  * is refused.
  */
-import { fstatSync, readFileSync } from 'node:fs';
+import { fstatSync, readFileSync, statSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { EAGAIN, EINTR, SystemError, throwLastError } from './errno.ts';
 import { lastErrno, libc } from './libc.ts';
@@ -51,6 +51,11 @@ export function tryLock(fd: number, mode: LockMode): boolean {
 /** Gives the lock back; does nothing when it is not held. */
 export function unlock(fd: number): void {
   if (flock(fd, LOCK_UNLOCK) < 0) throwLastError('flock', `unlock descriptor ${fd}`);
+}
+
+/** Whether the path still leads to the open file: who waited for a lock may have one on a file that was removed meanwhile. */
+export function isStillAt(path: string, fd: number): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.ino === fstatSync(fd).ino;
 }
 
 /** The process that holds an exclusive lock on the file, as the kernel tells it; undefined where nobody does, or it cannot be told. */

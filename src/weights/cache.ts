@@ -14,7 +14,7 @@ import { closeSync, constants as fs, fstatSync, futimesSync, openSync, statSync 
 import { join } from 'node:path';
 import { makeDirectory } from '../config/make-directory.ts';
 import { isSha256 } from '../config/weight-url.ts';
-import { tryLock } from '../system/flock.ts';
+import { isStillAt, tryLock } from '../system/flock.ts';
 import { diskFault } from './fault.ts';
 
 export const DIRECTORY_MODE = 0o700;
@@ -74,9 +74,9 @@ export class WeightCache {
       throw diskFault(error, `cannot open ${path}`);
     }
     try {
-      const { ino, size, mtime } = fstatSync(fd);
+      const { size, mtime } = fstatSync(fd);
       // Between the open and the lock it may have been removed, and even have come back as another file.
-      if (tryLock(fd, 'shared') && statSync(path, { throwIfNoEntry: false })?.ino === ino) {
+      if (tryLock(fd, 'shared') && isStillAt(path, fd)) {
         touch(fd, mtime);
         return { path, sizeBytes: size, fd, release: () => closeSync(fd) };
       }

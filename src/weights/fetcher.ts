@@ -5,7 +5,6 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Agent, type Dispatcher, EnvHttpProxyAgent } from 'undici';
-
 import { shownUrl, type WeightFile } from '../config/weight-url.ts';
 import type { Lease, WeightCache } from './cache.ts';
 import { authorizationFor, type CredentialSources } from './credentials.ts';

@@ -1,7 +1,6 @@
 /**
  * All files of a model: into the cache, and linked under their own names.
  */
-
 import type { WeightFile } from '../config/weight-url.ts';
 import type { Lease, WeightCache } from './cache.ts';
 import type { Fetcher } from './fetcher.ts';
@@ -40,27 +39,6 @@ export async function fetchModel(
     return leases;
   } catch (error) {
     for (const lease of leases) lease.release();
-    throw error;
-  }
-}
-
-/** As `fetchModel`, without a network: undefined where a file is not in the cache. @throws WeightFault */
-export function leaseModel(cache: WeightCache, files: readonly WeightFile[]): Lease[] | undefined {
-  const leases: Lease[] = [];
-  const release = (): undefined => {
-    for (const lease of leases) lease.release();
-    return undefined;
-  };
-  try {
-    for (const { sha256 } of files) {
-      const lease = cache.lease(sha256);
-      if (lease === undefined) return release();
-      leases.push(lease);
-    }
-    linkFiles(cache, files);
-    return leases;
-  } catch (error) {
-    release();
     throw error;
   }
 }

@@ -10,12 +10,11 @@ import { linkSync, renameSync, rmSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { makeDirectory } from '../config/make-directory.ts';
 import type { WeightFile } from '../config/weight-url.ts';
-
 import { DIRECTORY_MODE, type WeightCache } from './cache.ts';
 import { diskFault } from './fault.ts';
 
 /** Names a model's files for good: other content, another key. */
-export function filesKey(files: readonly WeightFile[]): string {
+function filesKey(files: readonly WeightFile[]): string {
   const named = files.map(({ path, sha256 }) => [path, sha256]).sort(([a], [b]) => (a! < b! ? -1 : 1));
   return createHash('sha256').update(JSON.stringify(named)).digest('hex');
 }

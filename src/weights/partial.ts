@@ -27,7 +27,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { isSha256 } from '../config/weight-url.ts';
 import { reserveRoom } from '../system/disk.ts';
-import { tryLock } from '../system/flock.ts';
+import { isStillAt, tryLock } from '../system/flock.ts';
 import type { WeightCache } from './cache.ts';
 import { diskFault } from './fault.ts';
 
@@ -252,7 +252,7 @@ function openLocked(path: string): number | undefined {
   } catch {
     return undefined;
   }
-  if (tryLock(fd, 'exclusive') && statSync(path, { throwIfNoEntry: false })?.ino === fstatSync(fd).ino) return fd;
+  if (tryLock(fd, 'exclusive') && isStillAt(path, fd)) return fd;
   closeSync(fd);
   return undefined;
 }

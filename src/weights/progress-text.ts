@@ -20,22 +20,12 @@ export function progressText({ phase, bytes, sizeBytes, bytesPerS, remainingS, n
   return parts.join(', ');
 }
 
-/** Of all files of a model together; undefined for a size that is not known yet. */
-export function summary(files: readonly FileProgress[]): string {
-  const going = files.filter(({ phase }) => phase !== 'done');
-  const [first, ...others] = going.filter(({ phase }) => phase !== 'queued');
-  const left = files.length === 1 ? '' : `${files.length - going.length} of ${files.length} files are there, `;
-  if (first === undefined) return `${left}in line`;
-  const more = others.length === 0 ? '' : `, and ${others.length} more`;
-  return `${left}${first.file}: ${progressText(first)}${more}`;
-}
-
 function percent(bytes: number, sizeBytes: number): string {
   return `${sizeBytes === 0 ? 100 : Math.floor((bytes / sizeBytes) * 100)} %`;
 }
 
 /** "45 s", "3 min", "2 h 5 min". */
-export function durationText(seconds: number): string {
+function durationText(seconds: number): string {
   if (seconds < 90) return `${Math.ceil(seconds)} s`;
   const minutes = Math.round(seconds / 60);
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { roundSizeBytes } from '../config/size.ts';
 import { isSha256 } from '../config/weight-url.ts';
 import { diskRoom } from '../system/disk.ts';
-import { tryLock } from '../system/flock.ts';
+import { isStillAt, tryLock } from '../system/flock.ts';
 import type { WeightCache } from './cache.ts';
 import { diskFault, WeightFault } from './fault.ts';
 import { removeForgotten } from './partial.ts';
@@ -115,9 +115,8 @@ function removeUnlocked(path: string, remove: (stats: Stats) => void): boolean {
     return true; // somebody else was faster
   }
   try {
-    const stats = fstatSync(fd);
     if (!tryLock(fd, 'exclusive')) return false;
-    if (stat(path)?.ino === stats.ino) remove(stats);
+    if (isStillAt(path, fd)) remove(fstatSync(fd));
     return true;
   } finally {
     closeSync(fd);

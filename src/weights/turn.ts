@@ -4,10 +4,10 @@
  * Whoever waited looks at the cache first when its turn comes. A turn ends with its process, so one that was killed is followed at once by a waiter, which goes on with what has
  * come. The lock file is removed by its holder; who opened it before that finds another file at the path, and tries again.
  */
-import { closeSync, constants as fs, fstatSync, openSync, rmSync, statSync } from 'node:fs';
+import { closeSync, constants as fs, openSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { isSha256 } from '../config/weight-url.ts';
-import { type LockOptions, lock, lockHolder } from '../system/flock.ts';
+import { isStillAt, type LockOptions, lock, lockHolder } from '../system/flock.ts';
 import type { WeightCache } from './cache.ts';
 import { diskFault } from './fault.ts';
 
@@ -34,7 +34,7 @@ export async function takeTurn(cache: WeightCache, sha256: string, options: Turn
         waiting = true;
       };
       await lock(fd, 'exclusive', { signal: options.signal, onWait } satisfies LockOptions);
-      if (statSync(path, { throwIfNoEntry: false })?.ino === fstatSync(fd).ino) return turnOf(path, fd);
+      if (isStillAt(path, fd)) return turnOf(path, fd);
     } catch (error) {
       closeSync(fd);
       options.signal.throwIfAborted();

@@ -1,7 +1,7 @@
 /**
  * What the processes of the stress test share: their orders, and the outcomes that they count in the segment, where the counts survive them.
  */
-import { counterOffset } from '../../src/queue/geometry.ts';
+import { counterIndex } from '../../src/queue/geometry.ts';
 import type { Segment, SegmentReference } from '../../src/queue/segment.ts';
 import type { ModelSignature } from '../../src/tensor/signature.ts';
 import { NUMBERS, WORDS } from './queue-models.ts';
@@ -23,7 +23,7 @@ export const OUTCOMES = [
 export type Outcome = (typeof OUTCOMES)[number];
 
 export function outcomeIndex(segment: Segment, slot: number, outcome: Outcome): number {
-  return counterOffset(segment.geometry, { ingress: slot }) / 8 + OUTCOMES.indexOf(outcome);
+  return counterIndex(segment.geometry, { ingress: slot }) + OUTCOMES.indexOf(outcome);
 }
 
 interface Order {

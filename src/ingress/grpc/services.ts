@@ -40,7 +40,7 @@ const UNSUPPORTED: Readonly<Record<string, string>> = {
 interface Method {
   readonly request: MessageTable;
   readonly response: MessageTable;
-  readonly answer: (documents: Documents, request: MessageValue) => MessageValue;
+  readonly answer: (documents: Documents, request: MessageValue) => MessageValue | Promise<MessageValue>;
 }
 
 const METHODS: Readonly<Record<string, Method>> = {
@@ -84,6 +84,8 @@ const METHODS: Readonly<Record<string, Method>> = {
     response: INDEX_RESPONSE,
     answer: (documents, { ready }) => ({ models: documents.entries(ready === true) }),
   },
+  RepositoryModelLoad: controlMethod('load'),
+  RepositoryModelUnload: controlMethod('unload'),
 };
 
 function documentOf(
@@ -100,15 +102,18 @@ function numbered(tensors: unknown): MessageValue[] {
   return (tensors as { data_type: string }[]).map((tensor) => ({ ...tensor, data_type: DATA_TYPES[tensor.data_type] }));
 }
 
-const CONTROL_METHODS = { RepositoryModelLoad: 'load', RepositoryModelUnload: 'unload' } as const;
-
-/** A load or an unload as it came. @throws BAD_REQUEST */
-async function control(documents: Documents, action: 'load' | 'unload', message: Buffer): Promise<Buffer> {
-  const { model_name: model, parameters } = readMessage(CONTROL_REQUEST, message);
-  const entries = parameters as unknown as { key: string; value: Record<string, unknown> }[];
-  const values = entries.map(({ key, value }) => [key, givenValue(value)] as const);
-  await documents.control.request(action, String(model), new Map(values));
-  return writeMessage(EMPTY, {});
+/** Answers when it is done. */
+function controlMethod(action: 'load' | 'unload'): Method {
+  return {
+    request: CONTROL_REQUEST,
+    response: EMPTY,
+    answer: async (documents, { model_name: model, parameters }) => {
+      const entries = parameters as unknown as { key: string; value: Record<string, unknown> }[];
+      const values = entries.map(({ key, value }) => [key, givenValue(value)] as const);
+      await documents.control.request(action, String(model), new Map(values));
+      return {};
+    },
+  };
 }
 
 /** A string where it is one, and what is no string otherwise. */
@@ -118,16 +123,15 @@ function givenValue({
   int64_param: number,
   bytes_param: bytes,
 }: Record<string, unknown>): unknown {
-  return (bytes as Buffer | undefined)?.length ? bytes : flag === true ? flag : number ? number : text;
+  if ((bytes as Buffer | undefined)?.length) return bytes;
+  if (flag === true) return flag;
+  return number ? number : text;
 }
 
 export function addInferenceDocuments(server: Server, documents: Documents): void {
-  for (const [name, action] of Object.entries(CONTROL_METHODS)) {
-    addUnary(server, `/${INFERENCE_SERVICE}/${name}`, (message) => control(documents, action, message));
-  }
   for (const [name, { request, response, answer }] of Object.entries(METHODS)) {
-    addUnary(server, `/${INFERENCE_SERVICE}/${name}`, (message) =>
-      writeMessage(response, answer(documents, readMessage(request, message))),
+    addUnary(server, `/${INFERENCE_SERVICE}/${name}`, async (message) =>
+      writeMessage(response, await answer(documents, readMessage(request, message))),
     );
   }
   for (const [name, reason] of Object.entries(UNSUPPORTED)) {

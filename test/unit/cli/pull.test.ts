@@ -7,6 +7,7 @@ import { type TestContext, test } from 'node:test';
 import { DownloadView } from '../../../src/cli/download-view.ts';
 import { EXIT } from '../../../src/config/exit-codes.ts';
 import { Tracker } from '../../../src/weights/tracker.ts';
+import { eventually } from '../../support/idle.ts';
 import { temporaryDirectory } from '../../support/repository.ts';
 import { PROJECT_DIR } from '../../support/server.ts';
 import { madeContent, sha256Of, WeightOrigin } from '../../support/weight-origin.ts';
@@ -97,7 +98,10 @@ test('a pull that is killed halfway is continued by the next, and leaves nothing
   t.after(() => child.kill('SIGKILL'));
   await origin.held();
   const partial = path.join(cache, 'weights/partial');
-  await until(() => fs.readdirSync(partial).some((name) => fs.statSync(path.join(partial, name)).size === 60_000));
+  await eventually(async () => {
+    const sizes = fs.readdirSync(partial).map((name) => fs.statSync(path.join(partial, name)).size);
+    return sizes.includes(60_000) ? undefined : `the parts have ${sizes} bytes`;
+  });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   child.kill('SIGKILL');
   await ended;
@@ -146,10 +150,3 @@ test('on a terminal bars are drawn over one another, with bytes, rate and remain
   assert.match(screen, /ESC\[J\[[#.]+\] bert\/1 model\.onnx_data[^\n]*\n1 of 2 files are there\n$/);
   assert.match(screen, /bert\/1 model\.onnx: something to say\n/);
 });
-
-async function until(condition: () => boolean): Promise<void> {
-  for (const limitMs = Date.now() + 20_000; !condition(); ) {
-    assert(Date.now() < limitMs, 'not within 20 s');
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-}
