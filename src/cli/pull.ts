@@ -15,14 +15,7 @@ import { DownloadView } from './download-view.ts';
 import { settingFlags, settingOptions } from './setting-options.ts';
 import { printable, type Terminal } from './terminal.ts';
 
-const OPTIONS = [
-  'model-repository',
-  'config',
-  'cache-dir',
-  'weight-cache-max-bytes',
-  'weight-credentials',
-  'log-level',
-];
+const OPTIONS = ['config', 'cache-dir', 'weight-cache-max-bytes', 'weight-credentials', 'log-level'];
 
 export const pullCommand: Command = {
   name: 'pull',
