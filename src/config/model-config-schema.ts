@@ -30,13 +30,19 @@ const OPTIONS_MAX = 128;
 const OPTION_KEY_LENGTH_MAX = 1024;
 const OPTION_VALUE_LENGTH_MAX = 4096;
 
+const WARM_UPS_MAX = 32;
+const WARM_UP_RUNS_MAX = 1000;
+const WARM_UP_INPUTS_MAX = 256;
+const RANK_MAX = 64;
+const NAME_LENGTH_MAX = 1024;
+
 const FILENAME_ERROR = 'the name of an .onnx file, without a directory';
 
 export const GRAPH_OPTIMIZATIONS = ['disable', 'basic', 'extended', 'all'] as const;
 
 /** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
 export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['', ['inputs', 'outputs', 'transform', 'warmup', 'source']],
+  ['', ['inputs', 'outputs', 'transform', 'source']],
 ]);
 
 /** Every failed check of a value gives this one message, which completes "<key> is <value>; it must be …". */
@@ -98,6 +104,53 @@ function versionPolicy() {
   );
 }
 
+/** Runs that every instance makes before it takes requests. */
+function warmUps() {
+  const listError = `a list of at most ${WARM_UPS_MAX} entries such as {"data": "zeros", "rows": 4} or {"request": "one.json"}`;
+  const error = 'an entry such as {"data": "zeros", "rows": 4} or {"request": "one.json"}';
+  const fileError = 'the name of a file in the directory "warmup" of the model';
+  const file = z.string(fileError).regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}$/, fileError);
+  const runs = integer(1, WARM_UP_RUNS_MAX, 'an integer').optional().describe('How often it is run. Default 1.');
+  const input = z.strictObject(
+    {
+      name: z.string(error).max(NAME_LENGTH_MAX, error).describe('Of an input of the model.'),
+      dims: z
+        .array(integer(0, 2 ** 31 - 1, 'an integer'), error)
+        .max(RANK_MAX, error)
+        .optional()
+        .describe(
+          'Its shape, without the dimension of the batch. Default: as the model has it, variable dimensions as the trial run had them.',
+        ),
+      data: z.enum(['zeros', 'random'], error).optional().describe('Default: as for the others.'),
+      file: file
+        .optional()
+        .describe(
+          'File in the directory warmup of the model with its bytes, as in binary requests, instead of zeros or random values.',
+        ),
+    },
+    error,
+  );
+  const entry = z.union(
+    [
+      z.strictObject(
+        { request: file.describe('File in the directory warmup of the model with the JSON body of a request.'), runs },
+        error,
+      ),
+      z.strictObject(
+        {
+          data: z.enum(['zeros', 'random'], error).describe('random: floats from 0 to 1, integers 0 and 1.'),
+          rows: integer(1, BATCH_ROWS_MAX, 'an integer').optional().describe('Rows of the batch. Default 1.'),
+          inputs: z.array(input, error).max(WARM_UP_INPUTS_MAX, error).optional().describe('About single inputs.'),
+          runs,
+        },
+        error,
+      ),
+    ],
+    error,
+  );
+  return z.array(entry, listError).max(WARM_UPS_MAX, listError);
+}
+
 export const modelConfigSchema = object({
   $schema: z.string('a string').optional().describe('This schema, for editors; ignored by the server.'),
   max_batch_size: integer(0, BATCH_ROWS_MAX, 'an integer')
@@ -139,7 +192,9 @@ export const modelConfigSchema = object({
     .refine((names) => new Set(names).size === names.length, 'a list that names each device once')
     .meta({ uniqueItems: true })
     .optional()
-    .describe('Devices of the server that serve this model. Default: all of them.'),
+    .describe(
+      'Devices of the server that serve this model, by their names; "cpu" without one of that name means every CPU device, "gpu" every CUDA or TensorRT device, "gpu:1" those with that number. Default: all of them.',
+    ),
   slo_ms: integer(1, SLO_MS_MAX, 'an integer number of milliseconds')
     .optional()
     .describe(
@@ -188,6 +243,11 @@ export const modelConfigSchema = object({
     .optional()
     .describe('Name of the model file in the directory of a version. Default "model.onnx".'),
   version_policy: versionPolicy().optional().describe('Which version directories are served. Default {"latest": 1}.'),
+  warmup: warmUps()
+    .optional()
+    .describe(
+      'Runs that an instance makes before it takes requests, such as for shapes whose first run is slow. One that fails keeps the version from being served.',
+    ),
   runtime: object({
     intra_op_threads: integer(1, 1024, 'an integer')
       .optional()

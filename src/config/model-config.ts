@@ -27,6 +27,27 @@ export type VersionPolicy =
   | { readonly kind: 'all' }
   | { readonly kind: 'specific'; readonly versions: readonly string[] };
 
+/** A run that an instance makes before it takes requests; files are names in the directory `warmup` of the model. */
+export type WarmUpConfig = { readonly runs: number } & (
+  | { readonly kind: 'request'; readonly file: string }
+  | {
+      readonly kind: 'made';
+      readonly data: 'zeros' | 'random';
+      readonly rows: number;
+      readonly inputs: readonly WarmUpInput[];
+    }
+);
+
+export interface WarmUpInput {
+  readonly name: string;
+  /** Without the dimension of the batch; undefined = as the model has it. */
+  readonly dims: readonly number[] | undefined;
+  /** undefined = as for the others. */
+  readonly data: 'zeros' | 'random' | undefined;
+  /** With its bytes, instead. */
+  readonly file: string | undefined;
+}
+
 export interface ModelConfig {
   /** Rows; 0 = no batching; undefined = decided from the signature. */
   readonly maxBatchSize: number | undefined;
@@ -55,6 +76,7 @@ export interface ModelConfig {
   readonly versionPolicy: VersionPolicy;
   /** Name of the model file in the directory of a version. */
   readonly modelFilename: string;
+  readonly warmUps: readonly WarmUpConfig[];
   readonly runtime: {
     /** undefined = from the cores of the device. */
     readonly intraOpThreads: number | undefined;
@@ -194,6 +216,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     memoryBudgetBytes: file.memory_budget_bytes,
     versionPolicy: policyOf(file.version_policy),
     modelFilename: file.default_model_filename ?? 'model.onnx',
+    warmUps: (file.warmup ?? []).map(warmUpOf),
     runtime: {
       intraOpThreads: file.runtime?.intra_op_threads,
       graphOptimization: file.runtime?.graph_optimization ?? 'all',
@@ -208,6 +231,26 @@ function prioritiesOf({
   default_priority_level: usual,
 }: ModelConfigFile): ModelConfig['priorities'] {
   return levels === 0 ? undefined : { levels, default: usual ?? Math.floor(levels / 2) + 1 };
+}
+
+function warmUpOf(entry: NonNullable<ModelConfigFile['warmup']>[number]): WarmUpConfig {
+  const { runs = 1 } = entry;
+  if ('request' in entry) return { kind: 'request', file: entry.request, runs };
+  const { data, rows = 1, inputs = [] } = entry;
+  return {
+    kind: 'made',
+    data,
+    rows,
+    inputs: inputs.map(({ name, dims, data: own, file }) => ({ name, dims, data: own, file })),
+    runs,
+  };
+}
+
+/** Names of the files that warm-ups read. */
+export function warmUpFiles({ warmUps }: ModelConfig): string[] {
+  return warmUps.flatMap((one) =>
+    one.kind === 'request' ? [one.file] : one.inputs.flatMap(({ file }) => (file === undefined ? [] : [file])),
+  );
 }
 
 function policyOf(policy: ModelConfigFile['version_policy']): VersionPolicy {

@@ -29,6 +29,8 @@ const honoured = (note: string, fields?: Rules): Rule => ({ treatment: 'honoured
 const ignored = (note: string): Rule => ({ treatment: 'ignored', note });
 const refused = (note: string): Rule => ({ treatment: 'refused', note });
 
+const SHOWN_MAX = 80;
+
 /** What every such configuration repeats: no warning for it. */
 const SAID_TWICE = 'the model file says it';
 
@@ -77,8 +79,8 @@ export const TRITON_FIELDS: Rules = {
   instance_group: honoured('the first one', {
     name: ignored('instances have numbers'),
     count: honoured('`instances.min` and `max`'),
-    kind: honoured('with `gpus`: `devices`'),
-    gpus: honoured('`devices`'),
+    kind: honoured('`KIND_CPU`: `devices` `["cpu"]`; `KIND_GPU`: `["gpu"]`; `KIND_MODEL` is refused'),
+    gpus: honoured('`devices` `["gpu:N"]`'),
     rate_limiter: ignored('instances run as soon as they can'),
     profile: ignored('there are no profiles'),
     passive: ignored('every instance runs'),
@@ -99,7 +101,21 @@ export const TRITON_FIELDS: Rules = {
     key: honoured(''),
     value: honoured('', { string_value: honoured('') }),
   }),
-  model_warmup: ignored('a canary run and trial runs are made at every load'),
+  model_warmup: honoured('`warmup`', {
+    name: honoured(''),
+    batch_size: honoured('`rows`'),
+    count: honoured('`runs`'),
+    inputs: honoured('`inputs`', {
+      key: honoured(''),
+      value: honoured('', {
+        data_type: ignored(SAID_TWICE),
+        dims: honoured('`dims`'),
+        zero_data: honoured('`"data": "zeros"`'),
+        random_data: honoured('`"data": "random"`'),
+        input_data_file: honoured('`file`'),
+      }),
+    }),
+  }),
   response_cache: ignored('answers are not cached'),
   metric_tags: ignored('metrics have the labels that /metrics shows'),
   cc_model_filenames: ignored('there is one file'),
@@ -197,10 +213,13 @@ class Translation {
       ...(threads === undefined || Number(threads) === 0 ? {} : { intra_op_threads: Number(threads) }),
     };
     if (Object.keys(runtime).length > 0) set('runtime', runtime);
+    const warmUps = fields
+      .filter(({ name }) => name === 'model_warmup')
+      .map(({ value }) => this.#warmUp(fieldsOf(value)));
+    if (warmUps.length > 0) set('warmup', warmUps);
     for (const { name, value, position } of fields) {
       const key = name === 'parameters' ? (textOf(fieldsOf(value), 'key') ?? '') : 'intra_op_thread_count';
-      if (key !== 'intra_op_thread_count')
-        this.#warn(`the parameter ${JSON.stringify(key.slice(0, 80))} is passed over`, position);
+      if (key !== 'intra_op_thread_count') this.#warn(`the parameter ${shown(key)} is passed over`, position);
     }
     return file as ModelConfigFile;
   }
@@ -216,9 +235,42 @@ class Translation {
       );
     const count = this.#integer(group, 'count') || undefined;
     if (count !== undefined) set('instances', { min: count, max: count });
-    const gpus = valuesOf(group, 'gpus').map((text) => `cuda:${text}`);
-    if (gpus.length > 0) set('devices', gpus);
-    else if (textOf(group, 'kind') === 'KIND_CPU') set('devices', ['cpu']);
+    const devices = this.#devices(group);
+    if (devices.length > 0) set('devices', devices);
+  }
+
+  #devices(group: readonly TextField[]): string[] {
+    const field = group.findLast(({ name }) => name === 'kind');
+    const kind = field === undefined ? 'KIND_AUTO' : textOf([field], 'kind');
+    const gpus = valuesOf(group, 'gpus').map((text) => `gpu:${text}`);
+    switch (kind) {
+      case 'KIND_CPU':
+        return ['cpu'];
+      case 'KIND_GPU':
+        return gpus.length > 0 ? gpus : ['gpu'];
+      case 'KIND_AUTO':
+        return gpus;
+      default:
+        this.#problem(
+          `instance_group.kind is ${shown(kind)}; it must be KIND_AUTO, KIND_CPU or KIND_GPU`,
+          field!.value.position,
+        );
+        return [];
+    }
+  }
+
+  #warmUp(fields: readonly TextField[]): unknown {
+    const inputs = fields
+      .filter(({ name }) => name === 'inputs')
+      .map(({ value: entry }) => {
+        const about = messageOf(fieldsOf(entry), 'value') ?? [];
+        const dims = valuesOf(about, 'dims').map(Number);
+        const file = textOf(about, 'input_data_file');
+        const data = textOf(about, 'random_data') === 'true' ? 'random' : 'zeros';
+        return { name: textOf(fieldsOf(entry), 'key') ?? '', dims, ...(file === undefined ? { data } : { file }) };
+      });
+    const rows = this.#integer(fields, 'batch_size') || 1;
+    return { data: 'zeros', rows, inputs, runs: this.#integer(fields, 'count') || 1 };
   }
 
   #versionPolicy(policy: readonly TextField[] | undefined): unknown {
@@ -234,10 +286,7 @@ class Translation {
     const field = fields.findLast((one) => one.name === name);
     const text = field === undefined ? '' : textOf([field], name);
     if (field === undefined || expected.includes(text ?? '')) return;
-    this.#problem(
-      `${name} is ${JSON.stringify(text?.slice(0, 80))}; it must be ${JSON.stringify(expected[0])}`,
-      field.value.position,
-    );
+    this.#problem(`${name} is ${shown(text)}; it must be ${JSON.stringify(expected[0])}`, field.value.position);
   }
 
   #integer(fields: readonly TextField[], name: string): number | undefined {
@@ -258,6 +307,10 @@ class Translation {
   #problem(message: string, { line, column }: TextPosition): void {
     this.#problems.push({ line, column, message });
   }
+}
+
+function shown(text = ''): string {
+  return JSON.stringify(text.slice(0, SHOWN_MAX));
 }
 
 /** `false`, and a message that switches nothing on, ask for nothing. */

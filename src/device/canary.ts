@@ -4,14 +4,13 @@
  * Which inputs a model takes is found out once, when it is loaded; the instances then make that one run. A model that takes none of them (one that looks its
  * input up in a table, say) cannot be proven so: its instances serve without a canary, and the report says why.
  *
- * Owner: memory and values of a run are released before it returns. Bounds: ATTEMPTS_MAX runs to find inputs, BYTES_MAX of them.
+ * Bounds: ATTEMPTS_MAX runs to find inputs, BYTES_MAX of them.
  */
 import type { CanaryReport } from '../protocol/control.ts';
-import { Cells } from '../runtime/cells.ts';
 import { OrtError } from '../runtime/ort-error.ts';
-import type { Runner, TensorValue } from '../runtime/runner.ts';
 import { datatypeInfo } from '../tensor/datatype.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
+import { elementsOf, type GivenRunner, runGiven } from './given-run.ts';
 import { fillProbeRow } from './probe-data.ts';
 import { RunFault } from './slab-run.ts';
 
@@ -27,8 +26,6 @@ export interface CanaryFound {
   readonly report: CanaryReport;
 }
 
-type CanaryRunner = Pick<Runner, 'tensorOver' | 'stringTensor' | 'setString' | 'run' | 'release'>;
-
 const SIZES = [32, 64, 512, 8, 1] as const;
 const MODES = ['from zero', 'from one'] as const;
 const ATTEMPTS_MAX = SIZES.length * MODES.length;
@@ -37,7 +34,7 @@ const BYTES_MAX = 256 * 2 ** 20;
 const STRING_BYTES = 64;
 
 /** Finds inputs that the model takes. Blocks for the runs it makes. @throws only for a bug */
-export function findCanary(runner: CanaryRunner, signature: ModelSignature): CanaryFound {
+export function findCanary(runner: GivenRunner, signature: ModelSignature): CanaryFound {
   const sized = signature.inputs.some(({ shape }) => shape.indexOf(-1, 1) > 0);
   let failure = 'they would be too large';
   for (const size of sized ? SIZES : SIZES.slice(0, 1)) {
@@ -71,41 +68,18 @@ function notFound(failure: string): CanaryFound {
  * @throws OrtError, RunFault
  */
 export function runCanary(
-  runner: CanaryRunner,
-  { inputs, outputs }: ModelSignature,
+  runner: GivenRunner,
+  signature: ModelSignature,
   { size, mode }: Canary,
   rows = 1,
   giveBack = false,
 ): void {
-  const values: TensorValue[] = [];
-  const results: (TensorValue | undefined)[] = outputs.map(() => undefined);
-  const memory: Cells[] = [];
-  try {
-    inputs.forEach(({ datatype, shape }, index) => {
-      const dims = canaryDims(shape, size, rows);
-      const elements = count(dims);
-      const byteLength = elements * datatypeInfo(datatype).elementBytes;
-      const cells = new Cells(Math.ceil(byteLength / 8));
-      memory.push(cells);
-      const texts = fillProbeRow(datatype, mode, index, 0, elements, cells.bytes.subarray(0, byteLength));
-      if (datatype === 'BYTES') {
-        const value = runner.stringTensor(dims);
-        values.push(value);
-        texts.forEach((text, element) => {
-          runner.setString(value, element, text);
-        });
-      } else values.push(runner.tensorOver(datatype, cells.address, byteLength, dims));
-    });
-    runner.run(
-      values,
-      outputs.map((_, index) => index),
-      results,
-      giveBack,
-    );
-  } finally {
-    for (const value of [...values, ...results]) if (value !== undefined) runner.release(value);
-    memory.length = 0; // until here the tensors lay in it
-  }
+  const dims = signature.inputs.map(({ shape }) => canaryDims(shape, size, rows));
+  const fill = (index: number, bytes: Uint8Array): Uint8Array[] => {
+    const { datatype } = signature.inputs[index]!;
+    return fillProbeRow(datatype, mode, index, 0, elementsOf(dims[index]!), bytes);
+  };
+  runGiven(runner, signature, dims, fill, giveBack);
 }
 
 /** Whether a run failed, which is the model's matter, and not this program. */
@@ -116,7 +90,7 @@ export function isRunFailure(error: unknown): error is OrtError | RunFault {
 function bytesOf({ inputs }: ModelSignature, size: number): number {
   let bytes = 0;
   for (const { datatype, shape } of inputs) {
-    bytes += count(canaryDims(shape, size, 1)) * (datatypeInfo(datatype).elementBytes || STRING_BYTES);
+    bytes += elementsOf(canaryDims(shape, size, 1)) * (datatypeInfo(datatype).elementBytes || STRING_BYTES);
   }
   return bytes;
 }
@@ -124,8 +98,4 @@ function bytesOf({ inputs }: ModelSignature, size: number): number {
 /** Shape of an input in a canary run. */
 export function canaryDims(shape: readonly number[], size: number, rows: number): number[] {
   return shape.map((dim, axis) => (dim !== -1 ? dim : axis === 0 ? rows : size));
-}
-
-function count(shape: readonly number[]): number {
-  return shape.reduce((product, dim) => product * dim, 1);
 }

@@ -174,7 +174,7 @@ export class DeviceProcess {
 
   /** Starts an instance thread, and tells when it takes batches or why it does not. */
   async #startInstance(order: Serve, model: Model, slot: number): Promise<void> {
-    const { model: key, queue, maxQueueDelayUs, runTimeoutMs, recycleFromUs } = order;
+    const { model: key, queue, maxQueueDelayUs, runTimeoutMs, recycleFromUs, warmUps } = order;
     const { handle: session, canary, baseBytes } = model.loaded;
     const control = new RunControl();
     model.roomBytes ??= order.roomBytes ?? Number.POSITIVE_INFINITY;
@@ -191,6 +191,7 @@ export class DeviceProcess {
       session,
       bellFds: this.#bellFds,
       canary,
+      warmUps,
       control: control.memory,
       memory: {
         room: model.room,

@@ -7,6 +7,7 @@
  */
 import type { MessagePort } from 'node:worker_threads';
 import { COUNTER_WORDS, InstanceCounters } from '../metrics/counters.ts';
+import type { WarmUpOrder } from '../protocol/control.ts';
 import { Doorbells } from '../queue/bells.ts';
 import { Consumer } from '../queue/consumer.ts';
 import { counterIndex, INSTANCE_EXECUTING_SINCE } from '../queue/geometry.ts';
@@ -20,6 +21,7 @@ import { RunControl, STARTED_FAILED, STARTED_SERVING } from './run-control.ts';
 import { RunCosts } from './run-costs.ts';
 import { ArenaPoisoned, type Measured, RunMemory } from './run-memory.ts';
 import { warmUp } from './warm-up.ts';
+import { runWarmUps, WarmUpFailed } from './warm-up-runs.ts';
 import { WatchedRunner } from './watched-runner.ts';
 
 /** What the device's main thread hands to an instance. Plain data. */
@@ -33,6 +35,7 @@ export interface InstanceTask {
   readonly runTimeoutMs: number;
   /** Undefined where the model takes no made-up inputs. */
   readonly canary: Canary | undefined;
+  readonly warmUps: WarmUpOrder;
   /** Shared with the main thread; see RunControl. */
   readonly control: SharedArrayBuffer;
   readonly memory: InstanceMemory;
@@ -98,6 +101,13 @@ export function runInstance(task: InstanceTask): InstanceEnd {
       warmUp({ runner, memory, segment, signature, canary, costs });
       makeCanaryRun();
     }
+    if (task.warmUps.runs.length > 0) {
+      try {
+        runWarmUps(task.warmUps, { runner, memory, segment, signature, canary });
+      } finally {
+        segment.f64[executingSince] = 0;
+      }
+    }
     consumer.serving = true;
     control.started = STARTED_SERVING;
     while (!consumer.stopping) {
@@ -112,6 +122,10 @@ export function runInstance(task: InstanceTask): InstanceEnd {
     return { is: 'stopped' };
   } catch (error) {
     if (error instanceof ArenaPoisoned) return { is: 'poisoned', reason: error.message };
+    if (error instanceof WarmUpFailed) {
+      control.started = STARTED_FAILED;
+      return { is: 'unfit', reason: error.message };
+    }
     if (control.started !== 0 || !isRunFailure(error)) throw error;
     control.started = STARTED_FAILED;
     return { is: 'unfit', reason: `its canary run failed: ${error.message}` };

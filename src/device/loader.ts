@@ -122,7 +122,7 @@ function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefi
     if (!(error instanceof RunCancelled)) throw error;
     const detail = `A trial of the model was given up. ${error.message}`;
     return {
-      batching: { maxBatchSize: Math.min(maxBatchSize ?? 0, BATCH_ROWS_MAX), reason: detail },
+      batching: known ?? { maxBatchSize: Math.min(maxBatchSize ?? 0, BATCH_ROWS_MAX), reason: detail },
       canary: undefined,
       report: { found: false, detail },
       memory: { ...weights, loadPeakBytes, fixedShape: false, keys: task.measured ?? [] },

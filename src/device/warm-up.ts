@@ -50,10 +50,28 @@ export function warmUp({ runner, memory, segment, signature, canary, costs }: Wa
   }
 }
 
-/** The layout of requests like the canary's: all outputs, and rows apart where the model is batched. */
-function layoutOf({ geometry }: Segment, signature: ModelSignature, { size }: Canary): SlabLayout {
-  const batched = geometry.maxBatchRows > 1 && signature.inputs.every(({ shape }) => shape[0] === -1);
+function layoutOf(segment: Segment, signature: ModelSignature, { size }: Canary): SlabLayout {
+  const batched = isBatched(segment, signature);
   const shapes = signature.inputs.map(({ shape }) => canaryDims(shape, size, 1).slice(batched ? 1 : 0));
+  return layoutFor(segment, signature, !batched, shapes);
+}
+
+/** Whether rows of several requests run together. */
+export function isBatched({ geometry }: Segment, { inputs }: ModelSignature): boolean {
+  return geometry.maxBatchRows > 1 && inputs.every(({ shape }) => shape[0] === -1);
+}
+
+/**
+ * The layout of requests of these shapes for all outputs.
+ *
+ * @param shapes of the inputs; without the batch dimension unless `whole`.
+ */
+export function layoutFor(
+  { geometry }: Segment,
+  signature: ModelSignature,
+  whole: boolean,
+  shapes: readonly (readonly number[])[],
+): SlabLayout {
   const outputs = signature.outputs.map((_, index) => index);
-  return new SlabLayout(signature, encodeKey(!batched, outputs, shapes), geometry.claimsPerSlab);
+  return new SlabLayout(signature, encodeKey(whole, outputs, shapes), geometry.claimsPerSlab);
 }

@@ -52,11 +52,11 @@ export class Documents {
       case 'modelMetadata':
         return ok(this.#metadata(this.#models.find(route.model, route.version)));
       case 'modelReady':
-        return this.#modelReady(this.#models.find(route.model, route.version));
+        return this.#modelReady(this.#models.look(route.model, route.version));
       case 'modelConfig':
         return ok(this.#config(this.#models.find(route.model, route.version)));
       case 'statistics':
-        return ok({ model_stats: [...this.#models.all()].map(statisticsOf) });
+        return ok({ model_stats: [...this.#models.all()].filter(isWanted).map(statisticsOf) });
       case 'modelStatistics':
         return ok({ model_stats: this.#statistics(route) });
       case 'repositoryIndex':
@@ -95,7 +95,7 @@ export class Documents {
   /** Of one version; without one, of all that the model has. */
   #statistics({ model, version }: Route) {
     const entry = this.#models.find(model, version);
-    return (version === undefined ? this.#models.versions(model) : [entry]).map(statisticsOf);
+    return (version === undefined ? this.#models.versions(model).filter(isWanted) : [entry]).map(statisticsOf);
   }
 
   #metadata(entry: ModelEntry) {
@@ -104,7 +104,10 @@ export class Documents {
       ModelTable.serving(entry); // throws why
       throw new BatchportError('NOT_READY', 'The model has not been loaded.');
     }
-    const versions = this.#models.versions(entry.name).map(({ version }) => version);
+    const versions = this.#models
+      .versions(entry.name)
+      .filter(isWanted)
+      .map(({ version }) => version);
     const contract = interfaceOf(entry.announced, serving);
     return {
       ...modelMetadata(contract, versions, PLATFORM),
@@ -143,6 +146,11 @@ function configTensor({ name, datatype, shape }: TensorSpec, batched: boolean) {
     data_type: `TYPE_${datatype === 'BYTES' ? 'STRING' : datatype}`,
     dims: batched ? shape.slice(1) : shape,
   };
+}
+
+/** Others are listed in the index only. */
+function isWanted({ announced }: ModelEntry): boolean {
+  return announced.wanted;
 }
 
 interface IndexEntry {

@@ -71,9 +71,21 @@ export class ModelTable {
   /**
    * The entry for a name and version; without a version the latest one.
    *
-   * @throws BatchportError MODEL_NOT_FOUND, BAD_URL for a version that cannot be one.
+   * @throws BatchportError MODEL_NOT_FOUND, also for one that is not loaded since nobody wants it; BAD_URL for a version that cannot be one.
    */
   find(name: string, version: string | undefined): ModelEntry {
+    const entry = this.look(name, version);
+    const { wanted, reason } = entry.announced;
+    if (wanted) return entry;
+    const which = version === undefined ? 'no available versions' : `no available version ${version}`;
+    throw new BatchportError(
+      'MODEL_NOT_FOUND',
+      `Request for unknown model: ${quoteName(name)} has ${which}: ${reason}.`,
+    );
+  }
+
+  /** As find(), and finds also what is not loaded. */
+  look(name: string, version: string | undefined): ModelEntry {
     const versions = this.#models.get(name);
     if (versions === undefined)
       throw new BatchportError('MODEL_NOT_FOUND', `Request for unknown model: ${quoteName(name)} is not found.`);
@@ -89,14 +101,7 @@ export class ModelTable {
       throw new BatchportError('MODEL_NOT_FOUND', `Model ${quoteName(name)} has no version ${quoteName(version)}.`);
     }
     let latest: ModelEntry | undefined;
-    for (const entry of versions.values()) {
-      // A ready version is preferred to a newer one that is not (yet).
-      const better =
-        latest === undefined ||
-        Number(isReady(entry)) > Number(isReady(latest)) ||
-        (isReady(entry) === isReady(latest) && Number(entry.version) > Number(latest.version));
-      if (better) latest = entry;
-    }
+    for (const entry of versions.values()) if (latest === undefined || isPreferred(entry, latest)) latest = entry;
     if (latest === undefined) throw new BatchportError('MODEL_NOT_FOUND', `Model ${quoteName(name)} has no version.`);
     return latest;
   }
@@ -131,6 +136,12 @@ export class ModelTable {
     for (const { serving } of this.#leaving) sum += serving?.inFlight ?? 0;
     return sum;
   }
+}
+
+/** A ready version is preferred to a newer one that is not (yet), and one that is coming to one that nobody wants. */
+function isPreferred(one: ModelEntry, other: ModelEntry): boolean {
+  const rank = (entry: ModelEntry): number => (isReady(entry) ? 2 : entry.announced.wanted ? 1 : 0);
+  return rank(one) === rank(other) ? Number(one.version) > Number(other.version) : rank(one) > rank(other);
 }
 
 export function isReady(entry: ModelEntry): boolean {

@@ -1,6 +1,7 @@
 /**
  * Messages between the supervisor and its children, over Node's IPC channel: small, plain data. Tensors never travel here.
  */
+import type { WarmUpConfig } from '../config/model-config.ts';
 import type { ModelControlMode } from '../config/settings.ts';
 import type { QueueShape } from '../queue/geometry.ts';
 import type { KeyPoints, MemoryPoint } from '../scheduler/memory-fit.ts';
@@ -22,6 +23,13 @@ export interface LoadOrder {
   readonly graphOptimization?: 'disable' | 'basic' | 'extended' | 'all';
   readonly sessionConfig?: Record<string, string>;
   readonly providerOptions?: Record<string, string>;
+}
+
+/** Runs that every instance makes before it takes batches. */
+export interface WarmUpOrder {
+  readonly runs: readonly WarmUpConfig[];
+  /** Absolute; of the files that these name. */
+  readonly directory: string;
 }
 
 /** Whether rows of different requests may share a batch, and why (not). */
@@ -93,6 +101,7 @@ export type ToDevice =
       readonly slots: readonly number[];
       readonly maxQueueDelayUs: number;
       readonly runTimeoutMs: number;
+      readonly warmUps: WarmUpOrder;
       /** What its runs may take, where its arena has no limit that bounds them; undefined: as much as they like. */
       readonly roomBytes?: number;
       /** Time (µs, on the clock of the host) from which on the process may be given up for an arena that is of no use any more. */
@@ -152,6 +161,8 @@ export interface ServedModel {
   readonly reason: string;
   /** Differs between two of the same number, of which one takes the place of the other. */
   readonly incarnation: number;
+  /** Whether it is meant to be served: one that is unloaded on command, or has not been loaded, is listed and not known to requests. */
+  readonly wanted: boolean;
   /** Whether requests may enter its queue: true also while its devices are being restarted. */
   readonly accepting: boolean;
   /** Undefined until the model has been loaded once. */

@@ -1,11 +1,14 @@
-import { statSync } from 'node:fs';
+import { type Stats, statSync } from 'node:fs';
 
 /** Another text when the file has been replaced or written to. */
 export function fileStamp(path: string): string {
   try {
-    const { ino, size, mtimeMs } = statSync(path);
-    return `${ino} ${size} ${mtimeMs}`;
+    return stampOf(statSync(path));
   } catch {
     return 'none';
   }
+}
+
+export function stampOf({ ino, size, mtimeMs }: Stats): string {
+  return `${ino} ${size} ${mtimeMs}`;
 }

@@ -13,6 +13,7 @@ import {
   type ModelConfigProblem,
   type ModelConfigResult,
   parseModelConfig,
+  warmUpFiles,
 } from '../config/model-config.ts';
 import { MODEL_CONFIG_BYTES_MAX, SERVED_VERSIONS_MAX } from '../config/model-config-schema.ts';
 import { parseTritonConfig } from '../config/triton-config.ts';
@@ -66,7 +67,8 @@ export function readModelDirectory(directory: string, name: string, given?: Mode
     return { ...nothing, problem: list.problem };
   }
   const { versions, ignored } = sortEntries(directory, list.names);
-  const { config, problem, warnings = [] } = given === undefined ? readConfig(directory, name) : { config: given };
+  const read: DirectoryConfig = given === undefined ? readConfig(directory, name) : { config: given };
+  const { config, warnings = [], problem = warmUpProblem(directory, config) } = read;
   ignored.push(...warnings);
   const choice = chooseVersions(versions, config.versionPolicy, (version) =>
     entryExists(join(directory, version, config.modelFilename)),
@@ -155,6 +157,20 @@ function readConfig(directory: string, name: string): DirectoryConfig {
     .map((one) => formatModelConfigProblem(file.file, one));
   const more = result.problems.length - shown.length;
   return { config, problem: [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join('; '), warnings };
+}
+
+/** Where the files of warm-ups are. */
+export function warmUpDirectory(modelDirectory: string): string {
+  return join(modelDirectory, 'warmup');
+}
+
+function warmUpProblem(directory: string, config: ModelConfig): string | undefined {
+  for (const file of warmUpFiles(config)) {
+    const found = fileKind(join(warmUpDirectory(directory), file));
+    const problem = 'problem' in found ? found.problem : found.kind === 'file' ? undefined : 'is no file';
+    if (problem !== undefined) return `warmup/${file}, asked for by its configuration, ${problem}`;
+  }
+  return undefined;
 }
 
 /** A place in a configuration file that deserves a word. */

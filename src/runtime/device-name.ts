@@ -74,6 +74,32 @@ export function parseDeviceName(text: string): Device {
   return { kind, index, text: `${kind}:${index}` };
 }
 
+/** Kinds that a `gpu` of a model's configuration may be. */
+const GPU_KINDS: readonly ProviderName[] = ['cuda', 'tensorrt'];
+
+/**
+ * The devices that a name in a model's configuration means: those of that name; `cpu` where there is none of it, every CPU device; `gpu` and `gpu:N`, CUDA and TensorRT.
+ */
+export function meantDevices(name: string, devices: readonly Device[]): Device[] {
+  const gpu = /^gpu(?::(\d{1,4}))?$/.exec(name);
+  if (gpu !== null) {
+    return devices.filter(({ kind, index }) => {
+      return GPU_KINDS.includes(kind) && (gpu[1] === undefined || Number(gpu[1]) === index);
+    });
+  }
+  const full = fullName(name);
+  const named = devices.filter(({ text }) => text === full);
+  return named.length === 0 && name === 'cpu' ? devices.filter(({ kind }) => kind === 'cpu') : named;
+}
+
+function fullName(name: string): string {
+  try {
+    return parseDeviceName(name).text;
+  } catch {
+    return name;
+  }
+}
+
 /**
  * Variables to set in the environment of the device's process, over those it inherits. There a CUDA or TensorRT device has the number 0, since the
  * process sees no other.

@@ -4,7 +4,7 @@
  */
 import type { ServedVersion } from './served-version.ts';
 
-/** The one that serves stands for its number until a newer one does. */
+/** The one that serves stands for its number until a newer one takes over. */
 export function announced(versions: readonly ServedVersion[]): ServedVersion[] {
   const best = new Map<string, ServedVersion>();
   for (const version of versions) {
@@ -17,7 +17,8 @@ export function announced(versions: readonly ServedVersion[]): ServedVersion[] {
 
 function isBetter(one: ServedVersion, other: ServedVersion): boolean {
   const [serves, otherServes] = [takesRequests(one), takesRequests(other)];
-  return serves === otherServes ? one.generation > other.generation : serves;
+  if (serves !== otherServes) return serves;
+  return one.standby === other.standby ? one.generation > other.generation : other.standby;
 }
 
 function takesRequests({ withdrawn, record }: ServedVersion): boolean {

@@ -7,6 +7,7 @@ import type { Logger } from '../config/log.ts';
 import { type CostEntry, costVersion, readCosts, writeCost } from '../queue/cost-table.ts';
 import { COST_KEYS, COST_POINTS } from '../queue/geometry.ts';
 import type { Segment } from '../queue/segment.ts';
+import { fileStamp } from '../repository/file-stamp.ts';
 import { CacheFolder } from './cache-folder.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 
@@ -34,8 +35,9 @@ export class CostCache {
   /** Writes what has changed. */
   keep(versions: readonly ServedVersion[]): void {
     for (const version of versions) {
-      const { segment } = version;
-      if (segment === undefined) continue;
+      const { segment, file } = version;
+      // What another file costs is not known by it.
+      if (segment === undefined || fileStamp(file.path) !== file.stamp) continue;
       for (const placement of version.placements) {
         const stamp = placement.slots.reduce((sum, slot) => sum + costVersion(segment, slot), 0);
         if (stamp === (this.#kept.get(placement) ?? 0)) continue;
@@ -53,7 +55,7 @@ function mostRun(segment: Segment, { slots }: Placement): CostEntry[] {
   return slots.map((slot) => readCosts(segment, slot)).reduce((best, own) => (runs(own) > runs(best) ? own : best), []);
 }
 
-function identity({ path, config }: ServedVersion, { device }: Placement): string {
+function identity({ file: { path }, config }: ServedVersion, { device }: Placement): string {
   const stat = statSync(path, { throwIfNoEntry: false });
   return JSON.stringify([path, stat?.size, stat?.mtimeMs, device, config.runtime, config.maxBatchSize]);
 }

@@ -2,12 +2,14 @@
  * A device process seen from the supervisor: its orders and their answers, and what happens when it dies: its batches are given to others, its models have to be
  * loaded again. While it is given up (broken), its models that no other device serves take no requests.
  */
+import { dirname } from 'node:path';
 import type { Logger } from '../config/log.ts';
 import { readInstance } from '../metrics/counters.ts';
 import { CHILD_EXIT } from '../protocol/child-exit.ts';
 import type { Batching, CanaryReport, FromDevice, LoadOrder, MemoryReport, ToDevice } from '../protocol/control.ts';
 import { counterIndex } from '../queue/geometry.ts';
 import { executingSinceUs, reclaimInstance, stopInstance } from '../queue/reclaim.ts';
+import { warmUpDirectory } from '../repository/model-directory.ts';
 import { childEnvironment, type Device } from '../runtime/device-name.ts';
 import type { RunSeen } from '../scheduler/vigil.ts';
 import type { WorkerLife } from '../scheduler/worker-life.ts';
@@ -230,7 +232,7 @@ export class DeviceChild {
       this.process.send({
         type: 'load',
         model: version.key,
-        path: version.path,
+        path: version.file.source,
         order: { ...this.loadOrder(version), ...(arenaMaxBytes === undefined ? {} : { arenaMaxBytes }) },
         ...(version.config.maxBatchSize === undefined ? {} : { maxBatchSize: version.config.maxBatchSize }),
         ...(known === undefined ? {} : { known }),
@@ -285,6 +287,7 @@ export class DeviceChild {
       slots,
       maxQueueDelayUs: version.config.maxQueueDelayUs,
       runTimeoutMs: this.#runTimeoutMs(version),
+      warmUps: { runs: version.config.warmUps, directory: warmUpDirectory(dirname(dirname(version.file.path))) },
       recycleFromUs: nowUs() + recycleInMs * 1000,
       ...(roomBytes === undefined ? {} : { roomBytes }),
     });

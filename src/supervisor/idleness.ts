@@ -34,16 +34,17 @@ export class Idleness {
   }
 
   look(version: ServedVersion, nowMs: number): void {
-    const { segment, withdrawn } = version;
+    const { segment, ended } = version;
     const { idleUnloadS } = version.config;
-    if (idleUnloadS === undefined || segment === undefined || withdrawn) return;
+    // One that is withdrawn may have rows in its queue still.
+    if (idleUnloadS === undefined || segment === undefined || ended) return;
     const { queuedRows, runningRows } = census(segment);
     const seen = this.#seen.get(version);
     const rows = executedRows(version);
     if (seen === undefined || seen.rows !== rows || queuedRows + runningRows > 0) {
       this.#seen.set(version, { rows, sinceMs: nowMs });
       if (queuedRows > 0) this.#wake(version);
-    } else if (nowMs - seen.sinceMs >= idleUnloadS * 1000) this.#unload(version);
+    } else if (nowMs - seen.sinceMs >= idleUnloadS * 1000 && !version.withdrawn) this.#unload(version);
   }
 
   #wake(version: ServedVersion): void {

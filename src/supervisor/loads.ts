@@ -10,6 +10,7 @@
 import type { Logger } from '../config/log.ts';
 import type { Batching } from '../protocol/control.ts';
 import { fileStamp } from '../repository/file-stamp.ts';
+import { checkModelFile } from '../repository/model-file.ts';
 import { type BackoffState, initialBackoff, nextDelay } from '../scheduler/backoff.ts';
 import type { BatchingCache } from './batching-cache.ts';
 import type { CostCache } from './cost-cache.ts';
@@ -39,49 +40,41 @@ interface Failure extends Load {
 /** Deaths of the device process during the load of one version after which it is not tried again for now. */
 const LOAD_DEATHS_MAX = 3;
 
+export interface LoadsOptions {
+  /** All that are kept. */
+  readonly versions: readonly ServedVersion[];
+  readonly batching: BatchingCache;
+  readonly costs: CostCache;
+  readonly lock: WeightLock;
+  readonly ledger: MemoryLedger;
+  readonly log: Logger;
+  /** Tells everybody the state of the models. */
+  readonly onChange: () => void;
+}
+
 export class Loads {
-  readonly #versions: readonly ServedVersion[];
-  readonly #batchingCache: BatchingCache;
-  readonly #costCache: CostCache;
-  readonly #log: Logger;
-  readonly #onChange: () => void;
+  readonly #options: LoadsOptions;
   readonly #queue: Load[] = [];
   readonly #deaths = new Map<Placement, number>();
   readonly #failures = new Map<Placement, Failure>();
   #current: Load | undefined;
   #stopped = false;
   readonly #stop = new AbortController();
-  readonly #lock: WeightLock;
-  readonly #ledger: MemoryLedger;
 
-  constructor(
-    versions: readonly ServedVersion[],
-    batchingCache: BatchingCache,
-    costCache: CostCache,
-    lock: WeightLock,
-    ledger: MemoryLedger,
-    log: Logger,
-    onChange: () => void,
-  ) {
-    this.#batchingCache = batchingCache;
-    this.#costCache = costCache;
-    this.#lock = lock;
-    this.#ledger = ledger;
-    this.#versions = versions;
-    this.#log = log;
-    this.#onChange = onChange;
+  constructor(options: LoadsOptions) {
+    this.#options = options;
   }
 
   /** What is being loaded, how much waits, and who on this host may load. */
   get now(): { loading: { model: string; device: string } | null; waiting: number; weight_lock: WeightLockStatus } {
     const current = this.#current;
     const loading = current === undefined ? null : { model: current.version.key, device: current.device.name };
-    return { loading, waiting: this.#queue.length, weight_lock: this.#lock.status() };
+    return { loading, waiting: this.#queue.length, weight_lock: this.#options.lock.status() };
   }
 
   /** Queues everything that a device has to serve. */
   enqueueAll(device: DeviceChild): void {
-    for (const version of this.#versions) {
+    for (const version of this.#options.versions) {
       const placement = version.placements.find(({ device: name }) => name === device.name);
       if (placement === undefined || placement.state !== 'waiting') continue;
       if (this.#queue.some((load) => load.placement === placement)) continue;
@@ -109,7 +102,7 @@ export class Loads {
 
   #again({ device, version, placement }: Failure): void {
     if (placement.state !== 'failed') return;
-    this.#log.info({ model: version.key, device: device.name }, 'a load that failed is tried again');
+    this.#options.log.info({ model: version.key, device: device.name }, 'a load that failed is tried again');
     placement.state = 'waiting';
     placement.probation = true;
     if (device.available) this.enqueueAll(device);
@@ -122,13 +115,13 @@ export class Loads {
 
   /** A file that was refused will be refused again, and one that kills its process takes the other models of the device with it; memory comes and goes. */
   #hasAPoint({ device, version, placement, kind, file }: Failure): boolean {
-    if (fileStamp(version.path) !== file) return true;
+    if (fileStamp(version.file.source) !== file) return true;
     return kind === 'canary' || kind === 'memory' || (kind === 'deadly' && !this.#hasOthers(device, placement));
   }
 
   /** Whether a device serves another version. */
   #hasOthers(device: DeviceChild, placement: Placement): boolean {
-    return this.#versions.some(({ placements }) =>
+    return this.#options.versions.some(({ placements }) =>
       placements.some((other) => other !== placement && other.device === device.name && other.state === 'serving'),
     );
   }
@@ -162,11 +155,8 @@ export class Loads {
     placement.state = 'loading';
     device.process.loading();
     if (version.record.state === 'UNAVAILABLE') version.move('load');
-    this.#onChange();
-    const known =
-      version.batching ??
-      (version.config.maxBatchSize === undefined ? this.#batchingCache.get(version.path) : undefined);
-    const outcome = await this.#loadAlone(device, version, known);
+    this.#options.onChange();
+    const outcome = await this.#loadAlone(device, version, this.#knownBatching(version));
     if (this.#stopped) return;
     const load = { device, version, placement };
     this.#tellLedger(device, version, outcome);
@@ -179,22 +169,28 @@ export class Loads {
       if (device.settled) device.process.ready();
       else device.process.loading();
     }
-    this.#onChange();
+    this.#options.onChange();
+  }
+
+  /** What earlier trials of the file, as it is now, have found out. */
+  #knownBatching({ batching, config, file: { source, stamp } }: ServedVersion): Batching | undefined {
+    if (batching !== undefined && fileStamp(source) === stamp) return batching;
+    return config.maxBatchSize === undefined ? this.#options.batching.get(source) : undefined;
   }
 
   #tellLedger(device: DeviceChild, version: ServedVersion, outcome: LoadOutcome): void {
     switch (outcome.kind) {
       case 'loaded':
-        this.#ledger.loaded(device.name, version, outcome.memory);
+        this.#options.ledger.loaded(device.name, version, outcome.memory);
         break;
       case 'no memory':
-        this.#ledger.notLoaded(device.name, version, outcome.weightsBytes);
+        this.#options.ledger.notLoaded(device.name, version, outcome.weightsBytes);
         break;
       case 'failed':
-        this.#ledger.notLoaded(device.name, version, undefined);
+        this.#options.ledger.notLoaded(device.name, version, undefined);
         break;
       case 'died':
-        if (!outcome.outside && device.process.lastExit?.outOfMemory) this.#ledger.killed(device.name, version);
+        if (!outcome.outside && device.process.lastExit?.outOfMemory) this.#options.ledger.killed(device.name, version);
         break;
     }
   }
@@ -202,17 +198,24 @@ export class Loads {
   /** Loads while nobody else on the host does. */
   async #loadAlone(device: DeviceChild, version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
     try {
-      await this.#lock.acquire(`${version.key} on ${device.name}`, this.#stop.signal);
+      await this.#options.lock.acquire(`${version.key} on ${device.name}`, this.#stop.signal);
     } catch {
       return { kind: 'died', outside: true }; // stopped meanwhile
     }
     try {
+      const { file } = version;
+      // What has never been loaded may have been mended.
+      if (version.signature === undefined) file.look();
+      const { problem } = checkModelFile(file.source);
+      if (problem !== undefined) return { kind: 'failed', message: `its file ${problem} (${file.path})` };
       // Under the lock, so that nobody else takes meanwhile what is counted on here.
-      const terms = await this.#ledger.admit(device, version);
+      const terms = await this.#options.ledger.admit(device, version);
       if (!terms.fits) return { kind: 'no memory', message: terms.reason, weightsBytes: undefined };
+      // A death of the device must not need a file that may have been replaced by then.
+      if (terms.alone) file.hold();
       return device.available ? await device.load(version, known, terms) : { kind: 'died', outside: true };
     } finally {
-      this.#lock.release();
+      this.#options.lock.release();
     }
   }
 
@@ -222,12 +225,17 @@ export class Loads {
       version.establish(outcome.signature, outcome.batching);
     } catch (error) {
       this.#failed(load, (error as Error).message, 'refused');
+      device.discard(version);
       return;
     }
     placement.loadMs = outcome.loadMs;
     placement.canary = outcome.canary;
-    if (version.config.maxBatchSize === undefined) this.#batchingCache.put(version.path, outcome.batching);
-    this.#costCache.seed(version, placement);
+    // What has been found out must not be taken for a fact about a file that has come in its place meanwhile.
+    const { path, stamp } = version.file;
+    if (version.config.maxBatchSize === undefined && fileStamp(path) === stamp) {
+      this.#options.batching.put(path, outcome.batching);
+    }
+    this.#options.costs.seed(version, placement);
     device.process.warming();
     const served = await device.serve(version, placement.slots.slice(0, version.config.instances.min));
     if (served.kind !== 'serving') {
@@ -245,7 +253,7 @@ export class Loads {
     // Another device that had it may have died meanwhile.
     if (version.record.state === 'UNAVAILABLE') version.move('load');
     if (version.record.state === 'LOADING') version.move('loaded');
-    this.#log.info(
+    this.#options.log.info(
       { model: version.key, device: device.name, loadMs: Math.round(outcome.loadMs), batching: version.batching },
       'model is served',
     );
@@ -257,10 +265,13 @@ export class Loads {
     placement.reason = reason;
     const nowMs = performance.now();
     const backoff = this.#failures.get(placement)?.backoff ?? initialBackoff(DEVICE_POLICY.slow);
-    this.#putOff({ ...load, kind, file: fileStamp(version.path), backoff, dueMs: nowMs }, nowMs);
-    this.#log.error({ model: version.key, device: device.name, reason }, 'model could not be loaded');
-    if (version.record.state === 'READY' || version.comingElsewhere(placement)) return;
-    if (version.record.state === 'LOADING') version.move('load_failed', reason);
+    this.#putOff({ ...load, kind, file: fileStamp(version.file.source), backoff, dueMs: nowMs }, nowMs);
+    this.#options.log.error({ model: version.key, device: device.name, reason }, 'model could not be loaded');
+    if (version.servingDevices.length > 0 || version.comingElsewhere(placement)) return;
+    const { state } = version.record;
+    if (state === 'LOADING') version.move('load_failed', reason);
+    // It was idle, and is asked for.
+    else if (state === 'READY') version.move('lost', reason);
     else version.explain(reason);
   }
 

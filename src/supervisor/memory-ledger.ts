@@ -38,6 +38,8 @@ export type LoadTerms =
       /** Sizes of its files, and what of its weights is known to lie outside of the arena, for which the limit has been lowered. */
       readonly filesBytes: number;
       readonly outsideBytes: number;
+      /** All of the model is in one file. */
+      readonly alone: boolean;
     }
   | { readonly fits: false; readonly reason: string };
 
@@ -60,6 +62,8 @@ interface Entry {
   stamp: string;
   identity: string | undefined;
   estimateBytes: number;
+  /** It is one file, with all of its weights. */
+  alone: boolean;
   report: MemoryReport | undefined;
   shareBytes: number | undefined;
   /** What the host had left when it was last to be loaded, and when that load was ended for want of memory. */
@@ -139,6 +143,7 @@ export class MemoryLedger {
       measured: keys.length > 0 ? keys : undefined,
       filesBytes: entry.estimateBytes,
       outsideBytes,
+      alone: entry.alone,
     };
   }
 
@@ -292,11 +297,13 @@ export class MemoryLedger {
   /** Finds out about a version's files, unless they are known. */
   async #examine(entry: Entry, device: LedgerDevice): Promise<void> {
     const { version } = entry;
-    const stamp = fileStamp(version.path);
+    const { source } = version.file;
+    const stamp = fileStamp(source);
     if (stamp === entry.stamp) return;
     entry.stamp = stamp;
     try {
-      const { bytes, files } = await findWeights(version.path);
+      const { bytes, files } = await findWeights(source);
+      entry.alone = files.length === 1;
       entry.estimateBytes = bytes;
       entry.identity = memoryIdentity(
         await fingerprint(files),
@@ -308,6 +315,7 @@ export class MemoryLedger {
       // What is wrong with the file is for its load to say.
       this.#options.log.debug({ model: version.key, err: error }, 'the files of a model cannot be looked at');
       entry.identity = undefined;
+      entry.alone = false;
     }
   }
 
@@ -386,6 +394,7 @@ function newEntry(version: ServedVersion, placement: Placement): Entry {
     stamp: '',
     identity: undefined,
     estimateBytes: version.sizeBytes,
+    alone: false,
     report: undefined,
     shareBytes: undefined,
     leftBytes: 0,

@@ -9,7 +9,7 @@ import type { ServerSettings } from '../config/settings.ts';
 import { formatSizeBytes } from '../config/size.ts';
 import type { RepositoryModel } from '../repository/model-directory.ts';
 import { scanRepository, singleModel } from '../repository/repository.ts';
-import { type Device, parseDeviceName } from '../runtime/device-name.ts';
+import { type Device, meantDevices, parseDeviceName } from '../runtime/device-name.ts';
 import { SystemError } from '../system/errno.ts';
 import { availableMemory } from '../system/host-memory.ts';
 import { type Listener, openListener } from '../system/listener.ts';
@@ -18,6 +18,8 @@ import { openFilesMax } from '../system/open-files.ts';
 const BACKLOG = 1024;
 /** Descriptors for the code that is loaded, for pipes and channels, and for a hundred clients. */
 const OPEN_FILES_MIN = 256;
+/** In the supervisor: its queue, and the model file. */
+const FILES_OF_A_VERSION = 2;
 
 /** Why an address cannot be had, in words; others are told as the kernel tells them. */
 const LISTEN_FAULTS = new Map([
@@ -73,13 +75,12 @@ export function readModels(settings: ServerSettings, devices: readonly Device[],
   const { models: all, problems } = scanRepository(directory);
   const models = toLoad(all, settings);
   for (const { path, message } of problems) log.warn({ path }, message);
-  const names = devices.map(({ text }) => text);
   const kept: RepositoryModel[] = [];
   let usable = 0;
   let why: string | undefined;
   for (const model of models) {
     for (const { name, reason } of model.ignored) log.warn({ model: model.name, entry: name }, reason);
-    const problem = model.problem ?? deviceProblem(model, names);
+    const problem = model.problem ?? deviceProblem(model, devices);
     if (problem === undefined) {
       usable++;
       kept.push(model);
@@ -122,18 +123,11 @@ function toLoad(models: readonly RepositoryModel[], settings: ServerSettings): r
 }
 
 /** Why a model cannot be served on these devices, in words; undefined when it can. */
-export function deviceProblem({ config }: RepositoryModel, devices: readonly string[]): string | undefined {
-  const [unknown, ...more] = config.devices?.filter((name) => !devices.includes(parseOrText(name))) ?? [];
-  if (unknown === undefined) return undefined;
-  return `its config.json asks for the device ${[unknown, ...more].join(', ')}, which the server does not have; start it with --device ${unknown}`;
-}
-
-function parseOrText(name: string): string {
-  try {
-    return parseDeviceName(name).text;
-  } catch {
-    return name;
-  }
+export function deviceProblem({ config }: RepositoryModel, devices: readonly Device[]): string | undefined {
+  const unknown = config.devices?.filter((name) => meantDevices(name, devices).length === 0) ?? [];
+  if (unknown.length === 0) return undefined;
+  const started = unknown[0]!.replace(/^gpu/, 'cuda');
+  return `its configuration asks for the device ${unknown.join(', ')}, which the server does not have; start it with --device ${started}`;
 }
 
 /**
@@ -156,12 +150,12 @@ export function requireQueueMemory(models: readonly RepositoryModel[]): void {
 }
 
 /**
- * Each process has its own files open, one for each model, and one for each client: a server that runs out of them answers nobody new, and starts no process again.
+ * Each process has its own files open, some for each model, and one for each client: a server that runs out of them answers nobody new, and starts no process again.
  *
  * @throws ExitError FAILURE with needed and allowed numbers.
  */
-export function requireOpenFiles(models: readonly RepositoryModel[], allowed = openFilesMax()): void {
-  const needed = OPEN_FILES_MIN + models.reduce((sum, { versions }) => sum + versions.length, 0);
+export function requireOpenFiles(versions: number, allowed = openFilesMax()): void {
+  const needed = OPEN_FILES_MIN + FILES_OF_A_VERSION * versions;
   if (allowed >= needed) return;
   throw new ExitError('FAILURE', `Each process may have ${allowed} files open, but at least ${needed} are needed.`, {
     hint: 'Allow more, such as with ulimit -n 65536 before the start, or with LimitNOFILE= in the unit of a service.',

@@ -18,9 +18,11 @@ export class Readiness {
     this.#mayBeEmpty = mayBeEmpty;
   }
 
-  /** Those that are loaded or unloaded on command do not make the server unready meanwhile. */
+  /** Those that are loaded or unloaded on command do not make the server unready meanwhile; strictly, one that could not be loaded does. */
   get #counted(): ServedVersion[] {
-    return announced(this.#versions).filter(({ counts }) => counts);
+    return announced(this.#versions).filter(
+      ({ counts, failed, ended }) => counts || (this.#strict && failed && !ended),
+    );
   }
 
   /** Every version is ready, or nobody is about to make it so. */

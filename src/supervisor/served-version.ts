@@ -5,14 +5,14 @@
  * of every other process.
  */
 
-import type { ModelConfig } from '../config/model-config.ts';
+import type { ModelConfig, WarmUpConfig } from '../config/model-config.ts';
 import { COUNTER_WORDS } from '../metrics/counters.ts';
 import { type Batching, type CanaryReport, modelKey, type ServedModel } from '../protocol/control.ts';
 import { Doorbells } from '../queue/bells.ts';
 import { planQueue } from '../queue/geometry.ts';
 import { Segment } from '../queue/segment.ts';
 import { INSTANCES_MAX } from '../queue/states.ts';
-import { fileStamp } from '../repository/file-stamp.ts';
+import { HeldFile } from '../repository/held-file.ts';
 import { initialModelState, type ModelEvent, type ModelStateRecord, transition } from '../repository/model-state.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 
@@ -40,13 +40,11 @@ export interface Placement {
 export class ServedVersion {
   readonly name: string;
   readonly version: string;
-  readonly path: string;
+  readonly file: HeldFile;
   readonly sizeBytes: number;
   readonly config: ModelConfig;
   /** Rises with every load on command, so that an old and a new one of the same number are told apart. */
   readonly generation: number;
-  /** Of the model file, when it was read. */
-  readonly stamp: string;
   readonly placements: readonly Placement[];
   readonly #ingressSlots: number;
   readonly #bellWriteFds: readonly number[];
@@ -59,8 +57,12 @@ export class ServedVersion {
   counts = true;
   /** What there is to say of one that serves; empty mostly. */
   note = '';
+  /** It waits to take the place of another one of its number, which stands for both as long as it serves. */
+  standby = false;
   /** It gets no more requests. */
   #withdrawn = false;
+  /** Its weights are gone and do not come back. */
+  #ended = false;
   /** Rows of batches that were taken over after a death, and rows that were given up. */
   requeuedRows = 0;
   lostRows = 0;
@@ -73,10 +75,9 @@ export class ServedVersion {
     generation = 1,
   ) {
     this.generation = generation;
-    this.stamp = fileStamp(model.path);
     this.name = model.name;
     this.version = model.version;
-    this.path = model.path;
+    this.file = new HeldFile(model.path);
     this.sizeBytes = model.sizeBytes;
     this.config = model.config;
     this.#ingressSlots = ingressSlots;
@@ -111,19 +112,24 @@ export class ServedVersion {
     this.#withdrawn = true;
   }
 
-  /** It is kept as one that could be loaded. */
-  shelve(): void {
+  /** No device will have it any more: what is still in its queue is not run. */
+  end(): void {
     this.withdraw();
-    this.counts = false;
-    for (const placement of this.placements) placement.state = 'idle';
+    this.#ended = true;
+    for (const placement of this.placements) if (placement.state !== 'failed') placement.state = 'idle';
   }
 
-  /** Gives its queue back; nobody may use it any more. */
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Gives its queue and its file back; nobody may use it any more. */
   close(): void {
     const { segment } = this;
     this.segment = undefined;
     this.bells = undefined;
     this.signature = undefined;
+    this.file.release();
     segment?.close();
   }
 
@@ -142,9 +148,12 @@ export class ServedVersion {
    */
   establish(signature: ModelSignature, batching: Batching): void {
     if (this.signature !== undefined) {
-      if (JSON.stringify(this.signature) !== JSON.stringify(signature)) {
+      if (
+        JSON.stringify(this.signature) !== JSON.stringify(signature) ||
+        this.batching?.maxBatchSize !== batching.maxBatchSize
+      ) {
         throw new Error(
-          'the model file has changed since it was first loaded; restart the server to serve the new one',
+          'the model file has changed since it was first loaded, and has other inputs, outputs or batches now; load the model anew, or restart the server',
         );
       }
       return;
@@ -188,7 +197,12 @@ export class ServedVersion {
 
   /** Whether no device serves it or will soon: nothing may be left waiting for it. */
   get abandoned(): boolean {
-    return this.placements.every(isOut);
+    return this.#ended || this.placements.every(isOut);
+  }
+
+  /** Whether nothing is about to change: every device serves it, or will not soon. */
+  get settled(): boolean {
+    return this.placements.every((placement) => placement.state === 'serving' || isOut(placement));
   }
 
   /** Whether another device than this one serves it, or may soon. */
@@ -224,6 +238,7 @@ export class ServedVersion {
       state: this.#record.state,
       reason: this.#record.reason || this.note,
       incarnation: this.#withdrawn ? -this.generation : this.generation,
+      wanted: !this.#withdrawn,
       // A version that has served and whose devices are coming back keeps taking requests: they wait in its queue.
       accepting: serving !== undefined && !this.abandoned,
       serving,
@@ -255,6 +270,7 @@ export function publicConfig(config: ModelConfig): Record<string, unknown> {
     ...(config.idleUnloadS === undefined ? {} : { idle_unload_s: config.idleUnloadS }),
     ...(config.runTimeoutMs === undefined ? {} : { run_timeout_ms: config.runTimeoutMs }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
+    ...(config.warmUps.length === 0 ? {} : { warmup: config.warmUps.map(publicWarmUp) }),
     default_model_filename: config.modelFilename,
     version_policy: policyOf(config),
     runtime: runtimeOf(config),
@@ -280,6 +296,11 @@ function runtimeOf({ runtime }: ModelConfig): Record<string, unknown> {
     session,
     provider,
   };
+}
+
+function publicWarmUp(one: WarmUpConfig): Record<string, unknown> {
+  if (one.kind === 'request') return { request: one.file, runs: one.runs };
+  return { data: one.data, rows: one.rows, inputs: one.inputs, runs: one.runs };
 }
 
 function instancesOf({ instances: { min, max, targetRows } }: ModelConfig): Record<string, number> {

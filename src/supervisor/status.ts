@@ -157,7 +157,7 @@ function modelStatus(version: ServedVersion) {
     devices: placements.map(({ device, state, reason, outage, running, slots, loadMs, canary }) => ({
       device,
       state,
-      reason: state === 'serving' ? '' : (outage ?? (state === 'idle' ? IDLE_REASON : reason)),
+      reason: state === 'serving' ? '' : (outage ?? (state === 'idle' && !version.withdrawn ? IDLE_REASON : reason)),
       canary: canary?.detail ?? null,
       instances: { running: running.size, min: config.instances.min, max: slots.length },
       load_ms: Math.round(loadMs),

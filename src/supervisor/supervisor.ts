@@ -15,7 +15,7 @@ import { STOP_GRACE_MS, stopLimitS } from '../config/stop-limit.ts';
 import { PACKAGE_VERSION } from '../config/version.ts';
 import { createRegistry } from '../metrics/prometheus.ts';
 import type { ControlRequest } from '../protocol/control.ts';
-import type { Device } from '../runtime/device-name.ts';
+import { type Device, meantDevices } from '../runtime/device-name.ts';
 import type { Listener } from '../system/listener.ts';
 import { takeServiceManager } from '../system/notify.ts';
 import { createPipe, type Pipe } from '../system/pipe.ts';
@@ -103,7 +103,7 @@ export class Supervisor {
     const devices = readDevices(settings.devices);
     const models = readModels(settings, devices, log);
     requireQueueMemory(models.served);
-    requireOpenFiles(models.served);
+    requireOpenFiles(models.served.reduce((sum, { versions }) => sum + versions.length, 0));
     const listeners = await openListeners(settings);
     const supervisor = new Supervisor(settings, log, devices, models, listeners);
     try {
@@ -135,8 +135,8 @@ export class Supervisor {
     const bellWriteFds = this.#pipes.map(({ writeFd }) => writeFd);
     const names = uniqueNames(devices);
     const make: ModelControlOptions['make'] = (model, { version, path, sizeBytes, problem }, generation) => {
-      const wanted = model.config.devices;
-      const on = names.filter((_, n) => wanted === undefined || wanted.includes(devices[n]!.text));
+      const wanted = model.config.devices?.flatMap((name) => meantDevices(name, devices));
+      const on = names.filter((_, n) => wanted === undefined || wanted.includes(devices[n]!));
       const about = { ...model, version, path, sizeBytes };
       const served = new ServedVersion(about, on, settings.ingress, bellWriteFds, generation);
       if (problem !== undefined) served.refuse(problem);
@@ -146,7 +146,8 @@ export class Supervisor {
     for (const model of shelved) {
       for (const one of model.versions) {
         const version = make(model, one, 1);
-        version.shelve();
+        version.end();
+        version.counts = false;
         if (one.problem === undefined) version.explain('not loaded');
         this.versions.push(version);
       }
@@ -163,7 +164,15 @@ export class Supervisor {
     });
     const batching = new BatchingCache(settings.cacheDir, log);
     const costs = new CostCache(settings.cacheDir, log);
-    this.#loads = new Loads(this.versions, batching, costs, this.#weightLock, this.ledger, log, () => this.changed());
+    this.#loads = new Loads({
+      versions: this.versions,
+      batching,
+      costs,
+      lock: this.#weightLock,
+      ledger: this.ledger,
+      log,
+      onChange: () => this.changed(),
+    });
     const oom = new OomWatch(performance.now());
     devices.forEach((device, n) => {
       const instancesMax = this.versions.reduce(
@@ -293,7 +302,7 @@ export class Supervisor {
   #failIfUseless(): void {
     const [only] = this.versions;
     if (this.settings.model === undefined || only === undefined || only.record.state === 'READY') return;
-    throw new ExitError('MODEL', `${only.path} cannot be served: ${only.record.reason}`);
+    throw new ExitError('MODEL', `${only.file.path} cannot be served: ${only.record.reason}`);
   }
 
   #refused(message: string): void {

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { assertRefused, binaryRequest, get, infer, outputsOf } from '../support/exchange.ts';
 import { sampleInputs } from '../support/fixture.ts';
-import { assertIdle, eventually, modelsOf, processesOf } from '../support/idle.ts';
+import { assertIdle, eventually, modelsOf, processesOf, untilModel } from '../support/idle.ts';
 import { fixture } from '../support/models.ts';
 import { seedFromEnv } from '../support/random.ts';
 import { makeRepository } from '../support/repository.ts';
@@ -14,13 +14,9 @@ import { launchServer } from '../support/server.ts';
 import { assertSameTensors } from '../support/tensor.ts';
 
 const random = seedFromEnv();
-const server = launchServer(
-  { after },
-  {
-    repository: makeRepository({ after }, { simple: { config: { idle_unload_s: 1, instances: { min: 2 } } }, rows: {} })
-      .dir,
-  },
-);
+const config = { idle_unload_s: 1, instances: { min: 2 } };
+const repository = makeRepository({ after }, { simple: { config }, lost: { fixture: 'simple', config }, rows: {} });
+const server = launchServer({ after }, { repository: repository.dir });
 
 before(async () => {
   await server.ready();
@@ -30,9 +26,9 @@ async function stateOf(model: string): Promise<string> {
   return modelsOf(await server.status()).find(({ name }) => name === model)!.devices[0]!.state;
 }
 
-async function untilUnloaded(): Promise<void> {
+async function untilUnloaded(model = 'simple'): Promise<void> {
   await eventually(async () => {
-    const state = await stateOf('simple');
+    const state = await stateOf(model);
     return state === 'idle' ? undefined : `the model is ${state}`;
   });
 }
@@ -97,4 +93,25 @@ test('a device that dies while it loads the model again costs the request nothin
   await eventually(async () => ((await stateOf('simple')) === 'idle' ? 'nobody has woken it' : undefined));
   process.kill(device.pid, 'SIGKILL');
   await answered;
+});
+
+test('one whose file is gone meanwhile is loaded again all the same', async () => {
+  await untilUnloaded();
+  repository.remove('simple', '1');
+  await assertAnswered();
+});
+
+// Story: the server said that a model whose weights could not be loaded again was ready, and to its clients that it was not available, being ready.
+test('one that is lost is said to be unavailable, and why', async () => {
+  await untilUnloaded('lost');
+  repository.writeFile(['lost', '1', 'model.onnx'], '<html>');
+  const request = binaryRequest(sampleInputs(fixture('simple'), random, 1));
+  const { status } = await infer(server.url, 'lost', request);
+  assert.equal(status, 503);
+  await untilModel(server, 'lost', ({ state, reason }) => state === 'UNAVAILABLE' && /HTML/.test(reason));
+  assertRefused(await infer(server.url, 'lost', request), 'NOT_READY', /HTML/);
+  repository.add('lost', { fixture: 'simple' });
+  server.signal('SIGHUP');
+  await eventually(async () => ((await stateOf('lost')) === 'serving' ? undefined : 'it is not loaded again'));
+  assert.equal((await infer(server.url, 'lost', request)).status, 200);
 });

@@ -141,6 +141,6 @@ test('with strict readiness a model that asks for a device which is not there ke
   assert.match(server.output[0]!, /^batchport not ready /);
   const ready = await get(server.url, '/v2/health/ready');
   assert.equal(ready.status, 503);
-  assert.match(String(json(ready).error), /^on_gpu\/1: its config\.json asks for the device cuda:9/);
+  assert.match(String(json(ready).error), /^on_gpu\/1: its configuration asks for the device cuda:9/);
   assert.equal((await infer(server.url, 'rows', ROWS)).status, 200);
 });

@@ -37,6 +37,20 @@ const accepted: readonly unknown[] = [
   { version_policy: 'all' },
   { version_policy: { latest: 1 } },
   { version_policy: { specific: [3, '5'] } },
+  { warmup: [] },
+  { warmup: [{ request: 'one.json' }, { request: 'one.json', runs: 1000 }] },
+  { warmup: [{ data: 'zeros' }, { data: 'random', rows: 4096, runs: 1, inputs: [] }] },
+  {
+    warmup: [
+      {
+        data: 'zeros',
+        inputs: [
+          { name: '__proto__', dims: [0, 224], data: 'random' },
+          { name: 'x', file: 'x' },
+        ],
+      },
+    ],
+  },
   { runtime: {} },
   { runtime: { intra_op_threads: 1, graph_optimization: 'disable' } },
   { runtime: { session: { 'session.intra_op.allow_spinning': '0', constructor: 'x' }, provider: { device_id: 0 } } },
@@ -156,7 +170,18 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"inputs": []}', '1:2: inputs is not supported by this version; remove it'],
   ['{"outputs": []}', '1:2: outputs is not supported by this version; remove it'],
   ['{"transform": {}}', '1:2: transform is not supported by this version; remove it'],
-  ['{"warmup": true}', '1:2: warmup is not supported by this version; remove it'],
+  [
+    '{"warmup": true}',
+    '1:12: warmup is true; it must be a list of at most 32 entries such as {"data": "zeros", "rows": 4} or {"request": "one.json"}',
+  ],
+  [
+    '{"warmup": [{"request": "../x"}]}',
+    '1:25: warmup[0].request is "../x"; it must be the name of a file in the directory "warmup" of the model',
+  ],
+  [
+    '{"warmup": [{"data": "ones"}]}',
+    '1:13: warmup[0] is {"data":"ones"}; it must be an entry such as {"data": "zeros", "rows": 4} or {"request": "one.json"}',
+  ],
   ['{"source": {}}', '1:2: source is not supported by this version; remove it'],
   ['{"instances": {"target_rows": 0}}', '1:31: instances.target_rows is 0; it must be an integer from 1 to 4096'],
 ];
@@ -190,9 +215,9 @@ for (const key of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
 }
 
 test('all faults of a file are told in the order of its lines', () => {
-  const text = '{\n  "warmup": 1,\n  "max_batch_size": 1e999,\n  "queue": {\n    "max_rowz": 1\n  }\n}\n';
+  const text = '{\n  "source": 1,\n  "max_batch_size": 1e999,\n  "queue": {\n    "max_rowz": 1\n  }\n}\n';
   assert.deepEqual(problemsOf(text), [
-    'config.json:2:3: warmup is not supported by this version; remove it',
+    'config.json:2:3: source is not supported by this version; remove it',
     'config.json:3:21: max_batch_size is Infinity; it must be an integer from 0 to 4096',
     'config.json:5:5: unknown key "max_rowz" in queue (did you mean "max_rows"?)',
   ]);
@@ -225,6 +250,7 @@ test('without a file, and with an empty object, every default that needs no sign
     memoryBudgetBytes: undefined,
     versionPolicy: { kind: 'latest', count: 1 },
     modelFilename: 'model.onnx',
+    warmUps: [],
     runtime: { intraOpThreads: undefined, graphOptimization: 'all', session: {}, provider: {} },
   });
   assert.deepEqual(DEFAULT_MODEL_CONFIG, configOf({}));
@@ -246,6 +272,7 @@ test('every key of the file arrives in its field', () => {
     memory_budget_bytes: '2GB',
     version_policy: { specific: [10, '9', 10] },
     default_model_filename: 'net.onnx',
+    warmup: [{ request: 'one.json' }, { data: 'random', rows: 2, runs: 3, inputs: [{ name: 'x', dims: [4] }] }],
     runtime: { intra_op_threads: 2, graph_optimization: 'basic', session: { a: '1' }, provider: { b: 2 } },
   });
   assert.deepEqual(config, {
@@ -262,6 +289,16 @@ test('every key of the file arrives in its field', () => {
     memoryBudgetBytes: 2e9,
     versionPolicy: { kind: 'specific', versions: ['10', '9'] },
     modelFilename: 'net.onnx',
+    warmUps: [
+      { kind: 'request', file: 'one.json', runs: 1 },
+      {
+        kind: 'made',
+        data: 'random',
+        rows: 2,
+        runs: 3,
+        inputs: [{ name: 'x', dims: [4], data: undefined, file: undefined }],
+      },
+    ],
     runtime: { intraOpThreads: 2, graphOptimization: 'basic', session: { a: '1' }, provider: { b: '2' } },
   });
 });
@@ -307,5 +344,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 27);
+  assert.equal(keys, 38);
 });

@@ -41,7 +41,7 @@ test('a configuration of Triton is taken over as far as it can be, and the rest 
     maxBatchSize: 8,
     maxQueueDelayUs: 100,
     instances: { min: 2, max: 2, targetRows: undefined },
-    devices: ['cuda:0', 'cuda:1'],
+    devices: ['gpu:0', 'gpu:1'],
     sloMs: 250,
     priorities: { levels: 3, default: 2 },
     queue: { ...DEFAULTS.queue, maxRows: 64 },
@@ -69,6 +69,51 @@ for (const [text, expected] of [
 ] as const) {
   test(`${text} is the same policy here`, () => assert.deepEqual(read(text).config?.versionPolicy, expected));
 }
+
+for (const [group, devices] of [
+  ['', undefined],
+  ['count: 2', undefined],
+  ['kind: KIND_AUTO', undefined],
+  ['kind: KIND_CPU', ['cpu']],
+  ['kind: KIND_GPU', ['gpu']],
+  ['kind: KIND_GPU gpus: [ 1 ]', ['gpu:1']],
+  ['gpus: 0', ['gpu:0']],
+] as const) {
+  test(`an instance_group of "${group}" runs on ${devices ?? 'every device'}`, () => {
+    const { config, problems } = read(`instance_group [ { ${group} } ]`);
+    assert.deepEqual(problems, []);
+    assert.deepEqual(config?.devices, devices);
+  });
+}
+
+test('warm-ups are taken over', () => {
+  const { config, problems, warnings } = read(`
+model_warmup [
+  { name: "zeros" batch_size: 2 inputs { key: "a" value: { data_type: TYPE_FP32 dims: [ 3, 4 ] zero_data: true } } },
+  { name: "mixed" count: 5
+    inputs [ { key: "a" value: { dims: 3 dims: 4 random_data: true } }, { key: "b" value: { dims: [ 1 ] input_data_file: "raw" } } ] }
+]`);
+  assert.deepEqual([problems, warnings], [[], []]);
+  assert.deepEqual(config?.warmUps, [
+    {
+      kind: 'made',
+      data: 'zeros',
+      rows: 2,
+      runs: 1,
+      inputs: [{ name: 'a', dims: [3, 4], data: 'zeros', file: undefined }],
+    },
+    {
+      kind: 'made',
+      data: 'zeros',
+      rows: 1,
+      runs: 5,
+      inputs: [
+        { name: 'a', dims: [3, 4], data: 'random', file: undefined },
+        { name: 'b', dims: [1], data: undefined, file: 'raw' },
+      ],
+    },
+  ]);
+});
 
 test('what is switched off asks for nothing', () => {
   assert.deepEqual(read('model_transaction_policy { decoupled: false }').problems, []);
@@ -98,6 +143,10 @@ describe('what would change answers, or is wrong, is refused with its place', ()
     ['max_batch_siz: 8', '1:1: unknown field "max_batch_siz" (did you mean "max_batch_size"?)'],
     ['max_batch_size: eight', '1:17: max_batch_size must be an integer'],
     ['max_batch_size: 8\ndynamic_batching: 1', '2:19: dynamic_batching must be a message in "{}"'],
+    [
+      'instance_group { kind: KIND_MODEL }',
+      '1:24: instance_group.kind is "KIND_MODEL"; it must be KIND_AUTO, KIND_CPU or KIND_GPU',
+    ],
     ['default_model_filename: "../model.onnx"', 'must be the name of an .onnx file, without a directory'],
     ['max_batch_size: 100000', 'must be an integer from 0 to 4096'],
     ['name "densenet"', '1:6: ":" or a message in "{}" is expected'],

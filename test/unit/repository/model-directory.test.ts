@@ -167,8 +167,8 @@ const faultyModels: readonly (readonly [string, Tree, string])[] = [
   ],
   [
     'a configuration with two faults',
-    { 'm/1/model.onnx': MODEL_BYTES, 'm/config.json': '{"max_batch_siz": 8, "warmup": 1}' },
-    'config.json:1:2: unknown key "max_batch_siz" (did you mean "max_batch_size"?); config.json:1:22: warmup is not supported by this version; remove it',
+    { 'm/1/model.onnx': MODEL_BYTES, 'm/config.json': '{"max_batch_siz": 8, "source": 1}' },
+    'config.json:1:2: unknown key "max_batch_siz" (did you mean "max_batch_size"?); config.json:1:22: source is not supported by this version; remove it',
   ],
   [
     'a configuration that is a directory',

@@ -9,6 +9,7 @@ import {
   childEnvironment,
   type DeviceProbe,
   findVulkanDrivers,
+  meantDevices,
   parseDeviceName,
 } from '../../../src/runtime/device-name.ts';
 
@@ -26,6 +27,20 @@ test('known names are read, with the full form as text', () => {
   assert.deepEqual(parseDeviceName('cuda:7'), { kind: 'cuda', index: 7, text: 'cuda:7' });
   assert.deepEqual(parseDeviceName('tensorrt:1'), { kind: 'tensorrt', index: 1, text: 'tensorrt:1' });
   assert.deepEqual(parseDeviceName('webgpu'), { kind: 'webgpu', index: 0, text: 'webgpu:0' });
+});
+
+test('a model means devices by their names, or all that are alike', () => {
+  const devices = ['cpu', 'cpu:0-1', 'cuda:0', 'cuda:1', 'tensorrt:1', 'webgpu:0'].map(parseDeviceName);
+  const meant = (name: string) => meantDevices(name, devices).map(({ text }) => text);
+  assert.deepEqual(meant('cpu'), ['cpu']);
+  assert.deepEqual(meantDevices('cpu', devices.slice(1)), [devices[1]]);
+  assert.deepEqual(meant('cpu:1,0'), ['cpu:0-1']);
+  assert.deepEqual(meant('cuda'), ['cuda:0']);
+  assert.deepEqual(meant('gpu'), ['cuda:0', 'cuda:1', 'tensorrt:1']);
+  assert.deepEqual(meant('gpu:1'), ['cuda:1', 'tensorrt:1']);
+  for (const name of ['gpu:2', 'gpu:x', 'gpux', 'cuda:9', 'cuda:x', 'nope', '__proto__', '']) {
+    assert.deepEqual(meant(name), [], name);
+  }
 });
 
 test('a name that is not one lists the known ones and never falls back', () => {

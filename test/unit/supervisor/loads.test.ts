@@ -125,7 +125,7 @@ function makeWorld(t: TestContext, names: readonly string[], devices: readonly s
   });
   const batching = new BatchingCache(path.join(dir, 'cache'), log);
   const costs = new CostCache(path.join(dir, 'cache'), log);
-  const loads = new Loads(versions, batching, costs, lock, ledger, log, () => {});
+  const loads = new Loads({ versions, batching, costs, lock, ledger, log, onChange: () => {} });
   t.after(() => {
     loads.stop();
     lock.close();
@@ -168,7 +168,7 @@ test('a refused file fails with its reason and is tried again only when it has c
   loads.retryDue(performance.now() + LATER_MS);
   await idle(loads);
   assert.equal(device.loads.length, 1);
-  fs.writeFileSync(version!.path, 'another model');
+  fs.writeFileSync(version!.file.path, 'another model');
   loads.retryDue(performance.now());
   await idle(loads);
   assert.equal(device.loads.length, 1, 'not before its time');
@@ -261,6 +261,43 @@ test('what one device refuses another may serve', async (t) => {
     versions[0]!.placements.map(({ state }) => state),
     ['failed', 'serving'],
   );
+});
+
+// Story: what a second device had loaded of a file that had changed meanwhile stayed in its memory, and nothing served it.
+test('what is loaded and cannot be served is let go', async (t) => {
+  const { loads, versions, devices } = makeWorld(t, ['a'], ['cpu', 'cpu#2', 'cpu#3']);
+  const [x] = LOADED.signature.inputs;
+  devices[1]!.next.push({ ...LOADED, signature: { ...LOADED.signature, inputs: [{ ...x!, name: 'z' }] } });
+  devices[2]!.next.push({ ...LOADED, batching: { maxBatchSize: 0, reason: 'rows depend on one another' } });
+  for (const device of devices) loads.enqueueAll(device as unknown as DeviceChild);
+  await idle(loads);
+  assert.deepEqual(
+    versions[0]!.placements.map(({ state }) => state),
+    ['serving', 'failed', 'failed'],
+  );
+  assert.match(versions[0]!.placements[2]!.reason, /other inputs, outputs or batches now/);
+  assert.deepEqual(
+    devices.map(({ discarded }) => discarded),
+    [[], ['a/1'], ['a/1']],
+  );
+});
+
+test('a file that is gone is told as that', async (t) => {
+  const { versions, device, enqueue } = makeWorld(t, ['a']);
+  fs.rmSync(versions[0]!.file.path);
+  await enqueue();
+  assert.deepEqual(device.loads, []);
+  assert.match(versions[0]!.record.reason, /^its file does not exist \(.*a\.onnx\)$/);
+});
+
+test('an idle model that cannot be loaded again is not said to be ready', async (t) => {
+  const { loads, versions, device, enqueue } = makeWorld(t, ['a']);
+  await enqueue();
+  versions[0]!.placements[0]!.state = 'waiting';
+  device.next.push(REFUSED);
+  loads.enqueueAll(device as unknown as DeviceChild);
+  await idle(loads);
+  assert.deepEqual([versions[0]!.record.state, versions[0]!.record.reason], ['UNAVAILABLE', 'it is no model']);
 });
 
 test('a version lost while another device loads it is ready once that has done so', async (t) => {

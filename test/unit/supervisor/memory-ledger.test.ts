@@ -67,7 +67,14 @@ function makeWorld(t: TestContext, options: WorldOptions = {}) {
 }
 
 /** Terms of a model of a file of 1 MiB of which nothing is known. */
-const NO_LIMIT = { fits: true, arenaMaxBytes: undefined, measured: undefined, filesBytes: MIB, outsideBytes: 0 };
+const NO_LIMIT = {
+  fits: true,
+  arenaMaxBytes: undefined,
+  measured: undefined,
+  filesBytes: MIB,
+  outsideBytes: 0,
+  alone: true,
+};
 
 const report = (changes: Partial<MemoryReport> = {}): MemoryReport => ({
   weightsBytes: 2 * MIB,
@@ -203,13 +210,13 @@ test('a load that the kernel ended for want of memory is not tried again with as
 test('a file that has been replaced is looked at again', async (t) => {
   const { versions, admit } = makeWorld(t, { budgetBytes: 10 * MIB, models: { a: 20 } });
   assert(!(await admit(versions[0]!)).fits);
-  fs.truncateSync(versions[0]!.path, MIB);
+  fs.truncateSync(versions[0]!.file.path, MIB);
   assert((await admit(versions[0]!)).fits);
 });
 
 test('a file that cannot be looked at is left to its load', async (t) => {
   const { versions, admit } = makeWorld(t);
-  fs.rmSync(versions[0]!.path);
+  fs.rmSync(versions[0]!.file.path);
   assert((await admit(versions[0]!)).fits);
 });
 

@@ -22,6 +22,17 @@ const EVERYTHING = {
   memory_budget_bytes: '64MiB',
   default_model_filename: 'other.onnx',
   version_policy: { specific: ['2', '5'] },
+  warmup: [
+    { request: 'one.json', runs: 2 },
+    {
+      data: 'random',
+      rows: 4,
+      inputs: [
+        { name: 'x', dims: [3] },
+        { name: 'y', file: 'y.raw' },
+      ],
+    },
+  ],
   runtime: {
     intra_op_threads: 2,
     graph_optimization: 'basic',

@@ -52,6 +52,15 @@ test('a failed model is left out, unless readiness is strict or nothing else is 
   assert.deepEqual(now([failed('b')]), { ready: false, reason: 'b/1: it is damaged' });
 });
 
+test('one that was asked for later counts when it serves; strictly, also when it could not be loaded', () => {
+  const later = failed('b');
+  later.counts = false;
+  assert.equal(now([later, ready('a')]).ready, true);
+  assert.deepEqual(now([later, ready('a')], true), { ready: false, reason: 'b/1: it is damaged' });
+  later.end();
+  assert.equal(now([later, ready('a')], true).ready, true, 'nobody wants it any more');
+});
+
 test('while a failed model is tried again it counts as failed: readiness does not flap', () => {
   const again = failed('b');
   again.placements[0]!.state = 'waiting';
