@@ -41,6 +41,8 @@ interface Model {
   readonly loaded: LoadResult;
   /** What its runs may take together; undefined before it is served where its arena has no limit. */
   roomBytes: number | undefined;
+  /** See RunMemoryOptions. */
+  readonly canGrow: boolean;
   /** Shared by its instances. */
   readonly room: SharedArrayBuffer;
   /** What runs take, as far as it has been measured. */
@@ -147,7 +149,8 @@ export class DeviceProcess {
       const outsideBytes = Math.max(0, memory.outsideBytes - message.outsideBytes);
       const roomBytes = arenaMaxBytes === undefined ? undefined : Math.max(0, arenaMaxBytes - baseBytes - outsideBytes);
       const { weightsBytes, keys } = memory;
-      this.#models.set(model, { loaded, roomBytes, room: ArenaRoom.memory(), keys, instances: new Map() });
+      const { canGrow } = message;
+      this.#models.set(model, { loaded, roomBytes, canGrow, room: ArenaRoom.memory(), keys, instances: new Map() });
       this.#log.info({ model, loadMs: Math.round(loadMs), batching, canary: report, weightsBytes }, 'model loaded');
       this.#send({ type: 'loaded', model, signature: handle.signature, batching, loadMs, canary: report, memory });
     } catch (error) {
@@ -196,6 +199,7 @@ export class DeviceProcess {
       memory: {
         room: model.room,
         roomBytes: model.roomBytes,
+        canGrow: model.canGrow,
         baseBytes,
         keys: model.keys,
         recycleFromUs,

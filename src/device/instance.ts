@@ -46,6 +46,7 @@ export interface InstanceMemory {
   /** Of an ArenaRoom, shared with the other instances of the model. */
   readonly room: SharedArrayBuffer;
   readonly roomBytes: number;
+  readonly canGrow: boolean;
   readonly baseBytes: number;
   readonly keys: readonly KeyPoints[];
   readonly recycleFromUs: number;

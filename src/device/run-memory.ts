@@ -5,8 +5,8 @@
  *                                                   │ out of memory
  *                                                   ├ several rows: fewer from now on (batch-cap.ts); in an arena cut up by other sizes the same again, after it has
  *                                                   │               given back what is free
- *                                                   └ one row: once more, alone and in a clean arena; then it is an error of that row, or, where the arena has lost
- *                                                              room that nobody uses, of the arena: ArenaPoisoned
+ *                                                   └ one row: once more, alone and in a clean arena; then it is an error of that row, or of the arena, where that has
+ *                                                              lost room that nobody uses or was made too small: ArenaPoisoned
  *
  * Owner: the instance's thread. The allocator's statistics cost some 20 µs, so they are read only for runs larger than any before and once a second. Bound: SHAPES_MAX
  * shapes are remembered.
@@ -32,7 +32,7 @@ import { isRunFailure } from './canary.ts';
 import { isArenaLimit, isOutOfMemory } from './out-of-memory.ts';
 import { shapeKey } from './shape-key.ts';
 
-/** A row that has fitted before finds no room in an arena that nobody uses. Only a new process has a new arena. */
+/** A row finds no room in an arena that nobody uses, and would in a new one, which only a new process has. */
 export class ArenaPoisoned extends Error {}
 
 export interface Measured {
@@ -46,6 +46,8 @@ export interface RunMemoryOptions {
   readonly room: ArenaRoom;
   /** What runs of the model may take together; Infinity where nothing bounds it. */
   readonly roomBytes: number;
+  /** The arena of the next process would have more room, if runs were known to need more. */
+  readonly canGrow: boolean;
   /** What the arena held right after the load, with nothing running. */
   readonly baseBytes: number;
   /** What has been measured before. */
@@ -84,6 +86,8 @@ const IDLE_MIN_BYTES = 16 * 2 ** 20;
 const LOST_MIN_BYTES = 2 ** 20;
 const LOST_PART = 1 / 16;
 const LAST_TRIES = 2;
+/** A run that failed in all of the room is taken to need so many times that. */
+const GROWTH = 1.5;
 
 export class RunMemory {
   readonly #options: RunMemoryOptions;
@@ -184,14 +188,18 @@ export class RunMemory {
         failure = error;
       }
     }
+    if (!isArenaLimit(failure) || nowUs() < this.#options.recycleFromUs) throw failure;
     const lostBytes = this.#lostBytes();
-    if (shape.worked > 0 && isArenaLimit(failure) && lostBytes > 0 && nowUs() >= this.#options.recycleFromUs) {
-      const mib = (lostBytes / 2 ** 20).toFixed(1);
+    if (shape.worked > 0 && lostBytes > 0) {
       throw new ArenaPoisoned(
-        `A row that has fitted before finds no memory, since ${mib} MiB of the arena are lost: ${(failure as Error).message}`,
+        `A row that has fitted before finds no memory, since ${mib(lostBytes)} of the arena are lost: ${(failure as Error).message}`,
       );
     }
-    throw failure;
+    if (!this.#options.canGrow) throw failure;
+    this.#note(shape, { rows: 1, bytes: Math.ceil(this.#options.roomBytes * GROWTH) });
+    throw new ArenaPoisoned(
+      `A row needs more than the ${mib(this.#options.roomBytes)} that runs were thought to take, and is given more room now: ${(failure as Error).message}`,
+    );
   }
 
   /** What an arena in which nothing runs holds more than after the load; 0 where that explains nothing. */
@@ -222,8 +230,10 @@ export class RunMemory {
     const after = this.#options.arena();
     shape.looked = rows;
     if (after === undefined || after.peakBytes <= before.peakBytes) return;
-    const point = { rows, bytes: Math.max(0, after.peakBytes - before.inUseBytes) };
-    const { key, elements } = shape;
+    this.#note(shape, { rows, bytes: Math.max(0, after.peakBytes - before.inUseBytes) });
+  }
+
+  #note({ key, elements }: Shape, point: MemoryPoint): void {
     const keys = withMeasured(this.#keys, { key, elements, point });
     if (keys === this.#keys) return;
     this.#keys = keys;
@@ -290,4 +300,8 @@ export class RunMemory {
     }
     return shape;
   }
+}
+
+function mib(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 }

@@ -91,6 +91,8 @@ export type ToDevice =
       /** Sizes of the model's files, and what of its weights is known to lie outside of the arena, for which the arena's limit has been lowered. */
       readonly filesBytes: number;
       readonly outsideBytes: number;
+      /** The arena's limit is what its runs were thought to take, and would be higher the next time if they took more. */
+      readonly canGrow: boolean;
       /** Longest time of one run, in trials too. */
       readonly runTimeoutMs: number;
     }

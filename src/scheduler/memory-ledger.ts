@@ -43,8 +43,8 @@ export interface Claim {
 }
 
 export type Admission =
-  /** `shareBytes` undefined: there is no limit. */
-  | { readonly fits: true; readonly shareBytes: number | undefined }
+  /** `shareBytes` undefined: there is no limit. `canGrow`: it is all that the model was thought to need, and would be more if it needed more. */
+  | { readonly fits: true; readonly shareBytes: number | undefined; readonly canGrow: boolean }
   /** A phrase for people, with the sums. */
   | { readonly fits: false; readonly reason: string };
 
@@ -82,11 +82,12 @@ export function admit(account: Account, claims: readonly Claim[], model: string)
     account,
     claims.filter((one) => one !== claim),
   );
-  if (free === undefined) return { fits: true, shareBytes: claim.budgetBytes };
+  if (free === undefined) return { fits: true, shareBytes: claim.budgetBytes, canGrow: false };
   if (least > free) return { fits: false, reason: `${needs(claim)}, and ${sums(account, claims, free)}` };
   // Those to come that have a place beside it, in their order.
   let rest = free - least;
-  const appetites = [appetite(claim)];
+  const wanted = appetite(claim);
+  const appetites = [wanted];
   for (const other of claims) {
     const otherLeast = leastBytes(other);
     if (other === claim || other.shareBytes !== undefined || otherLeast > (other.budgetBytes ?? rest)) continue;
@@ -94,7 +95,12 @@ export function admit(account: Account, claims: readonly Claim[], model: string)
     rest -= otherLeast;
     appetites.push(appetite(other));
   }
-  return { fits: true, shareBytes: Math.floor(least + firstPart(appetites, rest)) };
+  const part = firstPart(appetites, rest);
+  const canGrow =
+    claim.budgetBytes === undefined &&
+    part === wanted &&
+    part < firstPart([Number.POSITIVE_INFINITY, ...appetites.slice(1)], rest);
+  return { fits: true, shareBytes: Math.floor(least + part), canGrow };
 }
 
 /** What a model can use beyond its least. */

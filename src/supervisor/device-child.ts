@@ -225,7 +225,7 @@ export class DeviceChild {
   load(
     version: ServedVersion,
     known: Batching | undefined,
-    { arenaMaxBytes, measured, filesBytes, outsideBytes }: Extract<LoadTerms, { fits: true }>,
+    { arenaMaxBytes, canGrow, measured, filesBytes, outsideBytes }: Extract<LoadTerms, { fits: true }>,
   ): Promise<LoadOutcome> {
     return new Promise((resolve) => {
       this.#onLoad = resolve;
@@ -239,6 +239,7 @@ export class DeviceChild {
         ...(measured === undefined ? {} : { measured }),
         filesBytes,
         outsideBytes,
+        canGrow,
         runTimeoutMs: this.#runTimeoutMs(version),
       });
     });

@@ -33,6 +33,8 @@ export type LoadTerms =
       readonly fits: true;
       /** Limit of the arena; undefined for none. */
       readonly arenaMaxBytes: number | undefined;
+      /** The limit is what its runs were thought to take, and would be higher if they took more. */
+      readonly canGrow: boolean;
       /** What its runs are known to take; undefined where that has to be measured. */
       readonly measured: readonly KeyPoints[] | undefined;
       /** Sizes of its files, and what of its weights is known to lie outside of the arena, for which the limit has been lowered. */
@@ -140,6 +142,7 @@ export class MemoryLedger {
     return {
       fits: true,
       arenaMaxBytes: limited ? Math.max(1, admission.shareBytes - outsideBytes) : undefined,
+      canGrow: limited && admission.canGrow,
       measured: keys.length > 0 ? keys : undefined,
       filesBytes: entry.estimateBytes,
       outsideBytes,

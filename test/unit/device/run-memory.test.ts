@@ -87,6 +87,7 @@ function makeMemory(arena: FakeArena, changes: Partial<RunMemoryOptions> = {}) {
     roomBytes,
     baseBytes: arena.weightsBytes,
     keys: [],
+    canGrow: false,
     recycleFromUs: 0,
     counters: new InstanceCounters(words, 0),
     arena: arena.state,
@@ -197,6 +198,16 @@ test('a row that needs more than others of its shape is an error of its own: the
   memory.run(rowsOf(4), 1, (giveBack) => arena.run(1, 60 * MIB, giveBack));
   assert.throws(() => memory.run(rowsOf(4), 1, (giveBack) => arena.run(1, 101 * MIB, giveBack)), OrtError);
   memory.run(rowsOf(4), 1, (giveBack) => arena.run(1, 60 * MIB, giveBack));
+});
+
+test('a row that needs more than the whole arena, which could have been larger, is known to, and the arena is given up', () => {
+  const arena = new FakeArena(100);
+  const { memory, measured } = makeMemory(arena, { canGrow: true });
+  assert.throws(
+    () => memory.run(rowsOf(4), 1, (giveBack) => arena.run(1, 101 * MIB, giveBack)),
+    (error: Error) => error instanceof ArenaPoisoned && /more than the 100\.0 MiB/.test(error.message),
+  );
+  assert.deepEqual(measured.at(-1), { key: '4', elements: 4, point: point(1, 150) });
 });
 
 test('an arena is not given up soon after the one before it was', () => {

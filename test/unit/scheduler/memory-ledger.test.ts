@@ -52,6 +52,21 @@ test('nobody gets more than it was measured to use; the others get the rest', ()
   assert.equal(shareMib(account(1000), claims, 'b'), 150);
 });
 
+test('a share can grow where it is what the model was thought to need and there is more', () => {
+  const canGrow = (totalMib: number | undefined, claims: readonly Claim[]) => {
+    const admission = admit(account(totalMib), claims, claims[0]!.model);
+    assert(admission.fits);
+    return admission.canGrow;
+  };
+  const known = { weightsFrom: 'measured', runsBytes: 50 * MIB } as const;
+  assert.equal(canGrow(1000, [claim('a', 100, known)]), true);
+  assert.equal(canGrow(1000, [claim('a', 100, known), claim('b', 100)]), true);
+  assert.equal(canGrow(150, [claim('a', 100, known)]), false, 'it has all there is');
+  assert.equal(canGrow(1000, [claim('a', 100)]), false, 'it has all there is already');
+  assert.equal(canGrow(1000, [claim('a', 100, { ...known, budgetBytes: 200 * MIB })]), false, 'its own budget');
+  assert.equal(canGrow(undefined, [claim('a', 100, known)]), false, 'there is no limit');
+});
+
 test('a budget of its own bounds the share of a model', () => {
   assert.equal(shareMib(account(1000), [claim('a', 200, { budgetBytes: 300 * MIB })], 'a'), 300);
   assert.equal(shareMib(account(undefined), [claim('a', 200, { budgetBytes: 300 * MIB })], 'a'), 300);

@@ -73,6 +73,7 @@ const NO_LIMIT = {
   measured: undefined,
   filesBytes: MIB,
   outsideBytes: 0,
+  canGrow: false,
   alone: true,
 };
 
@@ -167,6 +168,21 @@ test('a small model has room for runs larger than those that were measured', asy
   ledger.released('cpu');
   const next = await admit(versions[0]!);
   assert(next.fits && next.arenaMaxBytes !== undefined && next.arenaMaxBytes >= MIB, JSON.stringify(next));
+});
+
+test('a model whose runs turn out to need more than was measured is given that the next time', async (t) => {
+  const { ledger, versions, admit } = makeWorld(t, { budgetBytes: 1000 * MIB, models: { a: 1 } });
+  const keys = [{ key: '4', elements: 4, points: [{ rows: 1, bytes: 40 * MIB }] }];
+  assert((await admit(versions[0]!)).fits);
+  ledger.loaded('cpu', versions[0]!, report({ weightsBytes: MIB, keys }));
+  ledger.released('cpu');
+  const first = await admit(versions[0]!);
+  assert(first.fits && first.canGrow && first.arenaMaxBytes === 51 * MIB, JSON.stringify(first));
+  const point = { rows: 1, bytes: 75 * MIB };
+  ledger.measured('cpu', { type: 'measured', model: versions[0]!.key, key: '4', elements: 4, point });
+  ledger.released('cpu');
+  const next = await admit(versions[0]!);
+  assert(next.fits && next.arenaMaxBytes! >= 76 * MIB, JSON.stringify(next));
 });
 
 test('weights outside of the arena lower its limit, once they are known', async (t) => {
