@@ -56,7 +56,7 @@ function hookSource(dir: string): string {
     const role = path.basename(process.argv[1] ?? '', '.js');
     if (isMainThread && (role === 'device' || role === 'ingress')) {
       if (fs.existsSync(path.join(${JSON.stringify(dir)}, role))) process.kill(process.pid, 'SIGSEGV');
-      process.on('${STALL_SIGNAL}', () => { for (;;); });
+      process.on('${STALL_SIGNAL}', () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0));
       const hoard = [];
       process.on('${GREED_SIGNAL}', () => { for (;;) hoard.push(Buffer.alloc(2 ** 24, 1)); });
       const held = path.join(${JSON.stringify(dir)}, role + '.held');
