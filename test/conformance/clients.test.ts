@@ -1,7 +1,7 @@
 /**
- * Clients that others wrote, against a server of ours: Triton's own Python client in all of its flavours, its perf_analyzer, and curl.
+ * Clients that others wrote, against a server of ours: Triton's own Python client in all of its flavours, its perf_analyzer, KServe's clients, and curl.
  *
- * `.ci/run` fetches the first two from PyPI into .cache/conformance; where they are not, these tests say so and are skipped.
+ * `.ci/run` fetches the first three from PyPI into .cache/conformance; where they are not, these tests say so and are skipped.
  */
 import assert from 'node:assert/strict';
 import { execFile, type SpawnSyncReturns, spawnSync } from 'node:child_process';
@@ -16,8 +16,9 @@ import { launchServer, PROJECT_DIR } from '../support/server.ts';
 
 const FOLDER = path.join(PROJECT_DIR, '.cache/conformance');
 const PYTHON = path.join(FOLDER, 'venv/bin/python');
+const KSERVE_PYTHON = path.join(FOLDER, 'kserve/bin/python');
 const PERF_ANALYZER = path.join(FOLDER, 'perf_analyzer');
-const SCRIPT = path.join(PROJECT_DIR, 'test/conformance/check_tritonclient.py');
+const scriptOf = (name: string) => path.join(PROJECT_DIR, 'test/conformance', name);
 const LIMIT_MS = 120_000;
 const OUTPUT_MAX_BYTES = 2 ** 20;
 const DATATYPES: readonly Datatype[] = [
@@ -62,20 +63,25 @@ const notFetched = (file: string): string | false =>
 
 const host = () => server.url.replace('http://', '');
 
-describe('tritonclient', { skip: notFetched(PYTHON) }, () => {
-  test('every operation of its flavours for HTTP and gRPC', async (t) => {
-    const { stdout } = await run(PYTHON, [SCRIPT, host(), server.address('grpc')], {
-      timeout: LIMIT_MS,
-      maxBuffer: OUTPUT_MAX_BYTES,
+for (const [client, python, script, leastChecks] of [
+  ['tritonclient', PYTHON, 'check_tritonclient.py', 50],
+  ['KServe', KSERVE_PYTHON, 'check_kserve.py', 60],
+] as const) {
+  describe(client, { skip: notFetched(python) }, () => {
+    test('every operation of its flavours for HTTP and gRPC', async (t) => {
+      const { stdout } = await run(python, [scriptOf(script), host(), server.address('grpc')], {
+        timeout: LIMIT_MS,
+        maxBuffer: OUTPUT_MAX_BYTES,
+      });
+      const lines = stdout.trim().split('\n');
+      assert(lines.length > leastChecks, stdout);
+      for (const line of lines) {
+        const [, failed, name, reason] = /^(not )?ok ([^:]+: [^:]+|[^:]+)(?:: (.*))?$/.exec(line) ?? [];
+        await t.test(name ?? line, () => assert.equal(failed, undefined, reason));
+      }
     });
-    const lines = stdout.trim().split('\n');
-    assert(lines.length > 50, stdout);
-    for (const line of lines) {
-      const [, failed, name, reason] = /^(not )?ok ([^:]+: [^:]+|[^:]+)(?:: (.*))?$/.exec(line) ?? [];
-      await t.test(name ?? line, () => assert.equal(failed, undefined, reason));
-    }
   });
-});
+}
 
 describe('perf_analyzer', { skip: notFetched(PERF_ANALYZER) }, () => {
   for (const [what, ...args] of [
