@@ -16,6 +16,7 @@ export interface ErrorKind {
 export type GrpcStatus =
   | 'INVALID_ARGUMENT'
   | 'NOT_FOUND'
+  | 'ALREADY_EXISTS'
   | 'RESOURCE_EXHAUSTED'
   | 'CANCELLED'
   | 'INTERNAL'
@@ -38,6 +39,11 @@ export const ERRORS = {
   BAD_URL: { http: 400, grpc: 'INVALID_ARGUMENT', meaning: 'The URL has a malformed escape or a malformed version.' },
   NOT_FOUND: { http: 404, grpc: 'NOT_FOUND', meaning: 'No such path.' },
   MODEL_NOT_FOUND: { http: 404, grpc: 'NOT_FOUND', meaning: 'No such model, or no such version of it.' },
+  ALREADY_EXISTS: {
+    http: 400,
+    grpc: 'ALREADY_EXISTS',
+    meaning: 'A region of shared memory of that name is registered.',
+  },
   METHOD_NOT_ALLOWED: {
     http: 405,
     grpc: 'UNIMPLEMENTED',

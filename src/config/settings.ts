@@ -47,6 +47,8 @@ export interface SettingValues {
   readonly grpcPort: number | 'none';
   /** 0 = any free port. */
   readonly metricsPort: number;
+  /** Whether clients on this host may pass tensors in shared memory. */
+  readonly systemSharedMemory: boolean;
   readonly maxBodyBytes: number;
   readonly headersTimeoutS: number;
   readonly bodyIdleTimeoutS: number;
@@ -239,6 +241,17 @@ export const SETTINGS: {
     defaultText: '8002',
     group: 'Network',
     description: 'Port of /metrics, /status and /healthz; 0 picks a free one.',
+  },
+  systemSharedMemory: {
+    key: 'system_shared_memory',
+    flag: 'system-shared-memory',
+    env: 'BATCHPORT_SYSTEM_SHARED_MEMORY',
+    kind: flag(),
+    default: () => false,
+    defaultText: 'false',
+    group: 'Network',
+    description:
+      'Let clients on this host pass tensors in POSIX shared memory; whoever reaches the ports may then read and write what this user may in /dev/shm.',
   },
   maxBodyBytes: {
     key: 'max_body_bytes',

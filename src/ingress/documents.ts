@@ -9,6 +9,7 @@ import { isReady, type ModelEntry, ModelTable } from './model-table.ts';
 import type { RemoteControl } from './remote-control.ts';
 import type { Route } from './router.ts';
 import { interfaceOf } from './served-model.ts';
+import type { SharedRegions } from './shared-regions.ts';
 import { statisticsOf } from './statistics.ts';
 
 const PLATFORM = 'onnxruntime_onnx';
@@ -27,14 +28,20 @@ export class Documents {
   readonly #extensions: readonly string[];
   /** What changes the documents. */
   readonly control: RemoteControl;
+  readonly regions: SharedRegions;
   /** Whether the server as a whole is ready, and why not. */
   ready = false;
   reason = 'starting';
 
-  constructor(models: ModelTable, control: RemoteControl) {
+  constructor(models: ModelTable, control: RemoteControl, regions: SharedRegions) {
     this.#models = models;
     this.control = control;
-    this.#extensions = control.open ? [...EXTENSIONS, ...CONTROL_EXTENSIONS] : EXTENSIONS;
+    this.regions = regions;
+    this.#extensions = [
+      ...EXTENSIONS,
+      ...(control.open ? CONTROL_EXTENSIONS : []),
+      ...(regions.enabled ? ['system_shared_memory'] : []),
+    ];
   }
 
   /** @throws BatchportError where the answer is an error. */
@@ -61,8 +68,21 @@ export class Documents {
         return ok({ model_stats: this.#statistics(route) });
       case 'repositoryIndex':
         return ok(this.index(Buffer.alloc(0)));
+      case 'systemRegions':
+      case 'systemRegion':
+        return ok(this.regions.status(route.region));
+      case 'cudaRegions':
+        return ok([]);
+      case 'cudaRegion':
+      case 'cudaRegister':
+        throw noCudaRegions();
       case 'repositoryLoad':
       case 'repositoryUnload':
+      case 'systemRegister':
+      case 'systemUnregister':
+      case 'systemUnregisterAll':
+      case 'cudaUnregister':
+      case 'cudaUnregisterAll':
       case 'infer':
         throw new Error(`${route.endpoint} is not a document: this is a bug`);
     }
@@ -151,6 +171,14 @@ function configTensor({ name, datatype, shape }: TensorSpec, batched: boolean) {
 /** Others are listed in the index only. */
 function isWanted({ announced }: ModelEntry): boolean {
   return announced.wanted;
+}
+
+/** A device's memory is not taken over from another process here. */
+export function noCudaRegions(): BatchportError {
+  return new BatchportError(
+    'NOT_SUPPORTED',
+    'This server takes no tensors from shared memory of GPUs; use system shared memory.',
+  );
 }
 
 interface IndexEntry {

@@ -26,9 +26,10 @@ import { asBatchportError, Inference, queueFull, type Reply, shuttingDown } from
 import { listenOn } from './listen-on.ts';
 import { ModelTable } from './model-table.ts';
 import { writeLonePiecesAlone } from './one-write.ts';
+import { regionRequest } from './region-request.ts';
 import { controlParameters } from './remote-control.ts';
 import { answerEncoding, type RequestHeaders, readHeaders } from './request-headers.ts';
-import { type Route, Router } from './router.ts';
+import { type Endpoint, type Route, Router } from './router.ts';
 import { OUTCOME_INDEX, type Serving } from './served-model.ts';
 
 const HEAD_MAX_BYTES = 16 * 1024;
@@ -131,6 +132,12 @@ export class HttpServer {
         const action = route.endpoint === 'repositoryLoad' ? 'load' : 'unload';
         this.#withBody(request, response, connection, headers, async (body) => {
           await this.#documents.control.request(action, route.model, controlParameters(body));
+          sendEmpty(response);
+        });
+      } else if (Object.hasOwn(REGION_CHANGES, route.endpoint)) {
+        const change = REGION_CHANGES[route.endpoint as keyof typeof REGION_CHANGES];
+        this.#withBody(request, response, connection, headers, async (body) => {
+          await change(this.#documents, route.region, body);
           sendEmpty(response);
         });
       } else if (route.endpoint === 'repositoryIndex' && headers.contentLength !== 0 && !headers.expectsContinue) {
@@ -372,6 +379,21 @@ class InferExchange implements Reply, BodyReceiver {
     this.#connection.delete(this.#inference);
   }
 }
+
+type RegionChange = (documents: Documents, name: string | undefined, body: Buffer) => Promise<void>;
+
+const unregister: RegionChange = ({ control }, name) => control.unregisterRegion(name);
+/** Of those of GPUs there are none, so that they are out. */
+const unregisterNothing: RegionChange = async () => {};
+
+/** Requests that change which regions of shared memory there are. */
+const REGION_CHANGES = {
+  systemRegister: ({ control }, name, body) => control.registerRegion(regionRequest(name ?? '', body)),
+  systemUnregister: unregister,
+  systemUnregisterAll: unregister,
+  cudaUnregister: unregisterNothing,
+  cudaUnregisterAll: unregisterNothing,
+} as const satisfies Partial<Record<Endpoint, RegionChange>>;
 
 const CLIENT_ERRORS: Record<string, [number, string, string]> = {
   HPE_HEADER_OVERFLOW: [

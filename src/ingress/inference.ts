@@ -17,6 +17,7 @@ import { STAGES } from '../metrics/counters.ts';
 import type { BoundRequest } from '../protocol/bound-request.ts';
 import type { InferMessage } from '../protocol/grpc/infer-message.ts';
 import type { EncodedResponse, OutputTensor } from '../protocol/response-encoder.ts';
+import { writeShared } from '../protocol/shared-memory.ts';
 import type { Claim } from '../queue/producer.ts';
 import {
   type ResultReader,
@@ -27,6 +28,7 @@ import {
   STATUS_RESULT_TOO_LARGE,
   STATUS_WORKER_LOST,
 } from '../queue/result.ts';
+import { copyFault } from '../queue/tensor-source.ts';
 import { nowUs } from '../system/clock.ts';
 import { Deadline } from './deadline.ts';
 import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES } from './json-threads.ts';
@@ -153,27 +155,26 @@ export class Inference implements RowsOwner, SplitReceiver {
     const binding = serving.bindingOf(request);
     const { layout, answerRowBytes, positions } = binding;
     const { maxBatchRows: partRows } = serving.segment.geometry;
+    const { inputs, bytes: sharedBytes } = request.shared ?? { inputs: request.inputs, bytes: 0 };
     if (rows > partRows) {
-      this.#split = new SplitRequest(
-        serving.producer,
-        { layout, rows, inputs: request.inputs, partRows, positions },
-        this,
-      );
+      this.#split = new SplitRequest(serving.producer, { layout, rows, inputs, partRows, positions }, this);
     }
-    const needed = this.#split?.neededBytes ?? serving.producer.requestBytes(layout, rows, request.inputs);
+    const needed = this.#split?.neededBytes ?? serving.producer.requestBytes(layout, rows, inputs);
     if (needed > serving.producer.capacityBytes) {
       throw new BatchportError(
         'BODY_TOO_LARGE',
         `The request needs ${needed} bytes of the model's queue, which has ${serving.producer.capacityBytes} for requests; raise queue.max_bytes of the model.`,
       );
     }
-    serving.counters.received(rows, bodyBytes);
+    // What a row takes in a body is learnt from this: as much as it would if it had come in one.
+    const broughtBytes = bodyBytes + sharedBytes;
+    serving.counters.received(rows, broughtBytes);
     this.#request = request;
     this.#binding = binding;
     const { timeoutUs } = request;
     if (timeoutUs !== undefined) this.#deadline ??= new Deadline(serving.outlook, this.#startedUs, timeoutUs);
     const deadline = this.#deadline;
-    deadline?.foresee(timeoutUs, layout, rows, bodyBytes);
+    deadline?.foresee(timeoutUs, layout, rows, broughtBytes);
     if (answerRowBytes * rows >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(answerRowBytes * rows);
     if (!serving.producer.admit(rows)) throw queueFull();
     deadline?.arm(() => this.expire());
@@ -183,9 +184,9 @@ export class Inference implements RowsOwner, SplitReceiver {
       if (!this.#split.place(atUs)) throw queueFull();
       return;
     }
-    const claim = serving.producer.place(this, layout, rows, request.inputs, atUs);
+    const claim = serving.producer.place(this, layout, rows, inputs, atUs);
     if (claim === 'full') throw queueFull();
-    if (claim !== undefined) this.#claim = claim;
+    if (claim !== undefined) this.placed(claim);
   }
 
   /** The time for the answer is over. */
@@ -241,9 +242,11 @@ export class Inference implements RowsOwner, SplitReceiver {
     this.fail(asBatchportError(error));
   }
 
-  /** @throws BatchportError for values that JSON cannot say */
-  #encode(outputs: readonly OutputTensor[], { sealedAtUs, runAtUs, doneAtUs }: SplitTimes): void {
+  /** @throws BatchportError for values that JSON cannot say, and for outputs that have no room in their place in shared memory */
+  #encode(results: readonly OutputTensor[], { sealedAtUs, runAtUs, doneAtUs }: SplitTimes): void {
     const request = this.#request!;
+    const { shared } = request;
+    const outputs = shared === undefined ? results : writeShared(results, shared.targets);
     const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs: nowUs() };
     if (this.#binding!.hasJson && isLarge(request, outputs))
       void this.#completeLarge(request, outputs.map(copyOf), times);
@@ -297,9 +300,14 @@ export class Inference implements RowsOwner, SplitReceiver {
     else if (this.#request !== undefined) producer.dropWaiting(this);
   }
 
-  /** Told by the queue when a request that waited for space got its rows. */
+  /** The rows are in the queue; told by it when they had to wait for space. */
   placed(claim: Claim<RowsOwner>): void {
     this.#claim = claim;
+    const shared = this.#request?.shared;
+    const fault = shared === undefined ? undefined : copyFault(shared.inputs);
+    if (fault === undefined) return;
+    this.#giveUp();
+    this.fail(new BatchportError('BAD_TENSOR', fault));
   }
 
   #finish(outcome: Outcome): void {
@@ -319,8 +327,8 @@ function isLarge({ template }: BoundRequest, outputs: readonly OutputTensor[]): 
 }
 
 /** In memory of its own. */
-function copyOf({ shape, data }: OutputTensor): OutputTensor {
-  return { shape, data: new Uint8Array(data) };
+function copyOf(output: OutputTensor): OutputTensor {
+  return { ...output, data: new Uint8Array(output.data) };
 }
 
 export function queueFull(): BatchportError {

@@ -20,6 +20,7 @@ import { HttpServer } from './http-server.ts';
 import { JsonThreads } from './json-threads.ts';
 import { ModelTable } from './model-table.ts';
 import { RemoteControl } from './remote-control.ts';
+import { SharedRegions } from './shared-regions.ts';
 
 /** How often queues are looked at without a ring. */
 const POLL_MS = 50;
@@ -35,6 +36,7 @@ export class IngressProcess {
   readonly #send: SendMessage<FromIngress>;
   readonly #models: ModelTable;
   readonly #control: RemoteControl;
+  readonly #regions: SharedRegions;
   readonly #documents: Documents;
   readonly #http: HttpServer;
   /** Undefined when gRPC is off. */
@@ -53,10 +55,11 @@ export class IngressProcess {
       budget,
       log: this.#log,
     });
-    const end = { slot: init.slot, bellFds, maxTensorBytes: 8 * settings.maxBodyBytes };
+    this.#regions = new SharedRegions(settings.systemSharedMemory, init.supervisorPid);
+    const end = { slot: init.slot, bellFds, maxTensorBytes: 8 * settings.maxBodyBytes, sharedMemory: this.#regions };
     this.#models = new ModelTable(end, jsonThreads);
     this.#control = new RemoteControl(settings.modelControlMode, (message) => send(message));
-    this.#documents = new Documents(this.#models, this.#control);
+    this.#documents = new Documents(this.#models, this.#control, this.#regions);
     this.#http = new HttpServer(this.#models, this.#documents, budget, settings, this.#log);
     if (init.grpcListenFd !== undefined) this.#grpc = this.#makeGrpcPort(settings, budget);
     this.#listenToBell(`/proc/${init.supervisorPid}/fd/${init.bellFd}`);
@@ -105,6 +108,9 @@ export class IngressProcess {
         this.#models.update(message.models);
         this.#send({ type: 'models-taken', number: message.number });
         this.#grpc?.readinessChanged();
+        return;
+      case 'regions':
+        this.#send({ type: 'regions-taken', number: message.number, missing: this.#regions.update(message.regions) });
         return;
       case 'controlled':
         this.#control.answered(message);

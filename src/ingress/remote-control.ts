@@ -1,12 +1,13 @@
 /**
- * Loading and unloading models for clients: asked of the supervisor, which does it, and answered when it is done. One place for both protocols.
+ * What clients ask of the server and the supervisor does: loading and unloading models, regions of shared memory. Answered when it is done. One place for both
+ * protocols.
  *
  * Bound: PENDING_MAX requests that wait for the supervisor; a configuration of MODEL_CONFIG_BYTES_MAX.
  */
 import { BatchportError, ERRORS, type ErrorCode } from '../config/errors.ts';
 import { MODEL_CONFIG_BYTES_MAX } from '../config/model-config-schema.ts';
 import type { ModelControlMode } from '../config/settings.ts';
-import type { ControlRequest, FromIngress, ToIngress } from '../protocol/control.ts';
+import type { ControlRequest, FromIngress, RegionRequest, ToIngress } from '../protocol/control.ts';
 
 const PENDING_MAX = 256;
 
@@ -44,17 +45,31 @@ export class RemoteControl {
     );
   }
 
-  /** Settled when it has been done. @throws BatchportError */
-  async request(action: ControlRequest['action'], model: string, parameters: ControlParameters): Promise<void> {
+  /** Loads or unloads a model. Settled when it has been done. @throws BatchportError */
+  async request(action: 'load' | 'unload', model: string, parameters: ControlParameters): Promise<void> {
     this.requireOpen();
     const config = action === 'load' ? configOf(parameters) : undefined;
+    await this.#ask({ action, model, ...(config === undefined ? {} : { config }) });
+  }
+
+  /** Settled when requests may name the region, at whatever process of the server they arrive. @throws BatchportError */
+  async registerRegion(region: RegionRequest): Promise<void> {
+    await this.#ask({ action: 'register-region', region });
+  }
+
+  /** Settled when the region is used no more; without a name all of them. @throws BatchportError */
+  async unregisterRegion(name: string | undefined): Promise<void> {
+    await this.#ask({ action: 'unregister-region', ...(name === undefined ? {} : { name }) });
+  }
+
+  #ask(request: ControlRequest): Promise<void> {
     if (this.#pending.size >= PENDING_MAX) {
-      throw new BatchportError('QUEUE_FULL', 'Too many loads and unloads wait to be done. Retry later.');
+      throw new BatchportError('QUEUE_FULL', 'Too much waits to be done by the server. Retry later.');
     }
     const id = ++this.#last;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
-      this.#send({ type: 'control', id, request: { action, model, ...(config === undefined ? {} : { config }) } });
+      this.#send({ type: 'control', id, request });
     });
   }
 

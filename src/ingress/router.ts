@@ -12,9 +12,11 @@ export interface Route {
   readonly model: string;
   /** Undefined: the latest. */
   readonly version: string | undefined;
+  /** Of shared memory; undefined: all of them. */
+  readonly region?: string;
 }
 
-/** Paths of the server, by the segments after /v2. `:m` and `:v` stand for model and version. */
+/** Paths of the server, by the segments after /v2. `:m` and `:r` stand for a model and for a region of shared memory. */
 export const ENDPOINTS = {
   serverMetadata: { path: [], methods: ['GET', 'HEAD'] },
   live: { path: ['health', 'live'], methods: ['GET', 'HEAD'] },
@@ -29,6 +31,16 @@ export const ENDPOINTS = {
   repositoryIndex: { path: ['repository', 'index'], methods: ['POST'] },
   repositoryLoad: { path: ['repository', 'models', ':m', 'load'], methods: ['POST'] },
   repositoryUnload: { path: ['repository', 'models', ':m', 'unload'], methods: ['POST'] },
+  systemRegions: { path: ['systemsharedmemory', 'status'], methods: ['GET', 'HEAD'] },
+  systemRegion: { path: ['systemsharedmemory', 'region', ':r', 'status'], methods: ['GET', 'HEAD'] },
+  systemRegister: { path: ['systemsharedmemory', 'region', ':r', 'register'], methods: ['POST'] },
+  systemUnregister: { path: ['systemsharedmemory', 'region', ':r', 'unregister'], methods: ['POST'] },
+  systemUnregisterAll: { path: ['systemsharedmemory', 'unregister'], methods: ['POST'] },
+  cudaRegions: { path: ['cudasharedmemory', 'status'], methods: ['GET', 'HEAD'] },
+  cudaRegion: { path: ['cudasharedmemory', 'region', ':r', 'status'], methods: ['GET', 'HEAD'] },
+  cudaRegister: { path: ['cudasharedmemory', 'region', ':r', 'register'], methods: ['POST'] },
+  cudaUnregister: { path: ['cudasharedmemory', 'region', ':r', 'unregister'], methods: ['POST'] },
+  cudaUnregisterAll: { path: ['cudasharedmemory', 'unregister'], methods: ['POST'] },
 } as const satisfies Record<string, { path: readonly string[]; methods: readonly string[] }>;
 
 export type Endpoint = keyof typeof ENDPOINTS;
@@ -95,8 +107,10 @@ export function parseUrl(url: string): Route {
   for (const endpoint of Object.keys(ENDPOINTS) as Endpoint[]) {
     const pattern: readonly string[] = ENDPOINTS[endpoint].path;
     if (pattern.length !== rest.length) continue;
-    if (!pattern.every((part, n) => (part === ':m' ? rest[n] !== '' : part === rest[n]))) continue;
-    return { endpoint, model: rest[pattern.indexOf(':m')] ?? '', version };
+    if (!pattern.every((part, n) => (part.startsWith(':') ? rest[n] !== '' : part === rest[n]))) continue;
+    const region = rest[pattern.indexOf(':r')];
+    const route = { endpoint, model: rest[pattern.indexOf(':m')] ?? '', version };
+    return region === undefined ? route : { ...route, region };
   }
   throw notFound();
 }

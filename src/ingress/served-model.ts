@@ -11,6 +11,7 @@ import { InferResponseEncoder } from '../protocol/grpc/infer-response.ts';
 import type { ModelInterface } from '../protocol/model-interface.ts';
 import { RequestDecoder } from '../protocol/request-decoder.ts';
 import { ResponseEncoder } from '../protocol/response-encoder.ts';
+import type { SharedMemory } from '../protocol/shared-memory.ts';
 import { Doorbells, hear } from '../queue/bells.ts';
 import { counterIndex } from '../queue/geometry.ts';
 import { encodeKey, SlabLayout } from '../queue/layout.ts';
@@ -53,6 +54,8 @@ export interface QueueEnd {
   /** Write ends of the doorbells of all ingress processes. */
   readonly bellFds: readonly number[];
   readonly maxTensorBytes: number;
+  /** Where tensors may be that are not in a request. */
+  readonly sharedMemory: SharedMemory;
 }
 
 /** The serving half of a model: there once it has been loaded for the first time. */
@@ -78,13 +81,13 @@ export class Serving {
 
   constructor(model: ServedModel, end: QueueEnd, jsonThreads: JsonThreads) {
     const { serving } = model;
-    const { slot, bellFds, maxTensorBytes } = end;
+    const { slot, bellFds, maxTensorBytes, sharedMemory } = end;
     if (serving === undefined) throw new Error('a model that was never loaded cannot serve: this is a bug');
     this.#model = { ...model, serving };
     this.#slot = slot;
     this.jsonThreads = jsonThreads;
     const contract = interfaceOf(model, serving);
-    this.decoder = new RequestDecoder(contract, { maxElements: maxTensorBytes, maxTensorBytes });
+    this.decoder = new RequestDecoder(contract, { maxElements: maxTensorBytes, maxTensorBytes }, sharedMemory);
     this.encoder = new ResponseEncoder(contract);
     this.messageEncoder = new InferResponseEncoder(contract);
     this.segment = Segment.attach(serving.queue);

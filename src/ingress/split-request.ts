@@ -12,6 +12,7 @@ import type { OutputTensor } from '../protocol/response-encoder.ts';
 import type { SlabLayout } from '../queue/layout.ts';
 import type { Claim, Producer } from '../queue/producer.ts';
 import { type ResultReader, STATUS_OK } from '../queue/result.ts';
+import { copyFault, type TensorBytes } from '../queue/tensor-source.ts';
 import { skipBytesElements } from '../tensor/bytes-tensor.ts';
 
 /** Who put rows into the queue. */
@@ -42,7 +43,7 @@ export interface SplitRows {
   readonly layout: SlabLayout;
   readonly rows: number;
   /** Of the whole request, by the layout's inputs. */
-  readonly inputs: readonly Uint8Array[];
+  readonly inputs: readonly TensorBytes[];
   /** Most rows of a part. */
   readonly partRows: number;
   /** Outputs of the layout that are wanted, in their order. */
@@ -51,12 +52,12 @@ export interface SplitRows {
 
 class Part implements RowsOwner {
   readonly rows: number;
-  readonly inputs: readonly Uint8Array[];
+  readonly inputs: readonly TensorBytes[];
   claim: Claim<RowsOwner> | undefined;
   outputs: readonly OutputTensor[] | undefined;
   readonly #split: SplitRequest;
 
-  constructor(split: SplitRequest, rows: number, inputs: readonly Uint8Array[]) {
+  constructor(split: SplitRequest, rows: number, inputs: readonly TensorBytes[]) {
     this.#split = split;
     this.rows = rows;
     this.inputs = inputs;
@@ -68,6 +69,8 @@ class Part implements RowsOwner {
 
   placed(claim: Claim<RowsOwner>): void {
     this.claim = claim;
+    const fault = copyFault(this.inputs);
+    if (fault !== undefined) this.#split.lost(fault);
   }
 }
 
@@ -108,20 +111,37 @@ export class SplitRequest {
    * Puts all parts into the queue; their rows have been admitted.
    *
    * @returns false when there is no place for them: none of them is left there, nor counted.
+   * @throws BAD_TENSOR for an input that could not be copied; the same holds then.
    */
   place(deadlineUs: number): boolean {
     for (const part of this.#parts) {
       const claim = this.#producer.place(part, this.#layout, part.rows, part.inputs, deadlineUs);
       if (claim === 'full') {
-        const unplaced = this.#parts.slice(this.#begun + 1).reduce((sum, { rows }) => sum + rows, 0);
-        this.#producer.dismiss(unplaced);
-        this.giveUp();
+        this.#takeBack(this.#begun + 1);
         return false;
       }
       this.#begun++;
-      if (claim !== undefined) part.claim = claim;
+      if (claim === undefined) continue;
+      part.claim = claim;
+      const fault = copyFault(part.inputs);
+      if (fault === undefined) continue;
+      this.#takeBack(this.#begun);
+      throw new BatchportError('BAD_TENSOR', fault);
     }
     return true;
+  }
+
+  /** Gives up what has been begun, and does not count the parts from `unplaced` on any more. */
+  #takeBack(unplaced: number): void {
+    this.#producer.dismiss(this.#parts.slice(unplaced).reduce((sum, { rows }) => sum + rows, 0));
+    this.giveUp();
+  }
+
+  /** A part that waited for space could not be copied into it. */
+  lost(fault: string): void {
+    if (this.#ended) return;
+    this.giveUp();
+    this.#receiver.joinFailed(new BatchportError('BAD_TENSOR', fault));
   }
 
   /** Nobody wants the result any more. */
@@ -161,14 +181,15 @@ export class SplitRequest {
 }
 
 /** The inputs of each part, as views. */
-function cut({ layout, rows, inputs, partRows }: SplitRows): Uint8Array[][] {
-  const parts: Uint8Array[][] = Array.from({ length: Math.ceil(rows / partRows) }, () => []);
+function cut({ layout, rows, inputs, partRows }: SplitRows): TensorBytes[][] {
+  const parts: TensorBytes[][] = Array.from({ length: Math.ceil(rows / partRows) }, () => []);
   for (const [n, { datatype, rowBytes, rowElements }] of layout.inputs.entries()) {
     const data = inputs[n]!;
     let at = 0;
     for (const [part, cuts] of parts.entries()) {
       const count = Math.min(partRows, rows - part * partRows);
-      const end = datatype === 'BYTES' ? skipBytesElements(data, at, count * rowElements) : at + count * rowBytes;
+      const end =
+        datatype === 'BYTES' ? skipBytesElements(data as Uint8Array, at, count * rowElements) : at + count * rowBytes;
       cuts.push(data.subarray(at, end));
       at = end;
     }

@@ -6,6 +6,9 @@
  * number of elements), and every index of `outputs` is one of the signature's.
  */
 
+import type { TensorBytes } from '../queue/tensor-source.ts';
+import type { SharedTarget } from './shared-memory.ts';
+
 /** One output a client asked for. */
 export interface OutputRequest {
   /** Index in the signature's outputs. */
@@ -33,15 +36,27 @@ export interface RequestTemplate {
   readonly shapeKey: string;
 }
 
+/** What of a request is in regions of shared memory. */
+export interface SharedTensors {
+  /** All inputs in signature order, wherever they are. */
+  readonly inputs: readonly TensorBytes[];
+  /** Of those that are there. */
+  readonly bytes: number;
+  /** Places for outputs, one per entry of the template's outputs. */
+  readonly targets: readonly (SharedTarget | undefined)[];
+}
+
 export interface BoundRequest {
   readonly template: RequestTemplate;
   /** To be echoed; undefined when the client gave none. */
   readonly id: string | undefined;
   /**
    * In signature order; row-major, little-endian; BYTES serialised. Inputs sent in binary are views into the request's body, at any
-   * alignment: the body must stay as it is until they have been copied.
+   * alignment: the body must stay as it is until they have been copied. Empty where `shared` has them.
    */
   readonly inputs: readonly Uint8Array[];
+  /** Of a request with tensors in shared memory. */
+  readonly shared?: SharedTensors;
   /** Microseconds from arrival within which the client wants its answer; undefined for the model's default. */
   readonly timeoutUs: number | undefined;
   /** 1 is the most urgent; undefined for the model's default. Not yet compared with the number of levels the model has. */

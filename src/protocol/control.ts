@@ -208,6 +208,13 @@ export type ToIngress =
       readonly reason: string;
       readonly models: readonly ServedModel[];
     }
+  /** All regions of shared memory that clients have registered. */
+  | {
+      readonly type: 'regions';
+      /** Rises; to be told back when they are open. */
+      readonly number: number;
+      readonly regions: readonly SharedRegion[];
+    }
   /** What came of a ControlRequest. */
   | {
       readonly type: 'controlled';
@@ -216,12 +223,36 @@ export type ToIngress =
     }
   | { readonly type: 'drain'; readonly timeoutMs: number };
 
-/** Asked by a client of an ingress: to load or to unload a model. */
-export interface ControlRequest {
-  readonly action: 'load' | 'unload';
-  readonly model: string;
-  /** Text of a config.json, instead of the model's own. */
-  readonly config?: string;
+/** Asked by a client of an ingress. */
+export type ControlRequest =
+  | {
+      readonly action: 'load' | 'unload';
+      readonly model: string;
+      /** Text of a config.json, instead of the model's own. */
+      readonly config?: string;
+    }
+  | { readonly action: 'register-region'; readonly region: RegionRequest }
+  /** Without a name all of them. */
+  | { readonly action: 'unregister-region'; readonly name?: string };
+
+/** A region of shared memory, as a client registers it. */
+export interface RegionRequest {
+  readonly name: string;
+  /** Of the file, as shm_open takes it. */
+  readonly key: string;
+  /** Where in the file it begins. */
+  readonly offset: number;
+  readonly byteSize: number;
+}
+
+export interface SharedRegion extends RegionRequest {
+  /** Differs between two of one name, of which one came after the other. */
+  readonly serial: number;
+  /** Of the supervisor, open for reading and writing. */
+  readonly fd: number;
+  /** Which file that is. */
+  readonly dev: number;
+  readonly ino: number;
 }
 
 export interface IngressSettings {
@@ -232,6 +263,7 @@ export interface IngressSettings {
   readonly keepAliveTimeoutS: number;
   readonly logLevel: string;
   readonly modelControlMode: ModelControlMode;
+  readonly systemSharedMemory: boolean;
 }
 
 export type FromIngress =
@@ -241,5 +273,7 @@ export type FromIngress =
   | { readonly type: 'listening' }
   /** The models of this number are known, and no request goes to any others from now on. */
   | { readonly type: 'models-taken'; readonly number: number }
+  /** The regions of this number are open, but for those of `missing`, by their serials; no others are any more. */
+  | { readonly type: 'regions-taken'; readonly number: number; readonly missing: readonly number[] }
   | { readonly type: 'control'; readonly id: number; readonly request: ControlRequest }
   | { readonly type: 'drained'; readonly unanswered: number };

@@ -11,7 +11,8 @@ import type { JsonCursor } from './json-cursor.ts';
 import { JsonKeys } from './json-keys.ts';
 import { INPUT_DEPTH, readJsonTensor } from './json-tensor.ts';
 import { type InterfaceChecks, quoteName, RANK_MAX } from './model-interface.ts';
-import { readInputParameters } from './request-parameters.ts';
+import { type InputParameters, NO_INPUT_PARAMETERS, readInputParameters } from './request-parameters.ts';
+import type { SharedReference } from './shared-memory.ts';
 
 /** An input whose name, datatype, shape and declared size are right. */
 export interface InputDraft {
@@ -25,8 +26,10 @@ export interface InputDraft {
   readonly bytes: number;
   /** The tensor when it was sent as JSON. */
   readonly data: Uint8Array | undefined;
-  /** Bytes that the tensor has behind the JSON; -1 when it was sent as JSON. */
+  /** Bytes that the tensor has behind the JSON; -1 when it is elsewhere. */
   readonly binaryBytes: number;
+  /** Where in shared memory it is; undefined when it was sent. */
+  readonly shared: SharedReference | undefined;
 }
 
 /** What an input object has been found to say so far. */
@@ -35,7 +38,7 @@ interface InputFields {
   name: string | undefined;
   datatype: string | undefined;
   shape: readonly number[] | undefined;
-  binaryBytes: number;
+  parameters: InputParameters;
 }
 
 /** An input that the fields so far have settled. */
@@ -69,7 +72,13 @@ export function readInput(
   taken: readonly (InputDraft | undefined)[],
 ): InputDraft {
   if (cursor.kind() !== 'object') fail(`inputs[${position}] must be an object, got ${cursor.excerpt(cursor.pos)}`);
-  const fields: InputFields = { position, name: undefined, datatype: undefined, shape: undefined, binaryBytes: -1 };
+  const fields: InputFields = {
+    position,
+    name: undefined,
+    datatype: undefined,
+    shape: undefined,
+    parameters: NO_INPUT_PARAMETERS,
+  };
   let seen = 0;
   let dataAt = -1;
   let target: Target | undefined;
@@ -86,7 +95,7 @@ export function readInput(
     if (key === NAME) fields.name = readText(cursor, fields, 'name', checks.inputNames);
     else if (key === DATATYPE) fields.datatype = readText(cursor, fields, 'datatype', DATATYPE_NAMES);
     else if (key === SHAPE) fields.shape = readShape(cursor, fields);
-    else if (key === PARAMETERS) fields.binaryBytes = readInputParameters(cursor, owner(fields));
+    else if (key === PARAMETERS) fields.parameters = readInputParameters(cursor, owner(fields));
     else if ((seen & SETTLED) === SETTLED) {
       target = settle(fields, checks, taken);
       data = readData(cursor, checks, target);
@@ -97,7 +106,11 @@ export function readInput(
   }
   const hasData = (seen & (1 << DATA)) !== 0;
   target ??= settle(fields, checks, taken);
-  if (hasData === fields.binaryBytes >= 0) {
+  const { binaryBytes, shared } = fields.parameters;
+  if (shared !== undefined && (hasData || binaryBytes >= 0)) {
+    fail(`${owner(fields)} is in shared memory, and must have neither 'data' nor the parameter 'binary_data_size'`);
+  }
+  if (shared === undefined && hasData === binaryBytes >= 0) {
     fail(
       `${owner(fields)} must have either 'data' or the parameter 'binary_data_size', but has ${hasData ? 'both' : 'neither'}`,
     );
@@ -109,7 +122,7 @@ export function readInput(
     cursor.pos = end;
   }
   const { spec, index, shape, count, bytes } = target;
-  return { spec, index, shape, count, bytes, data, binaryBytes: fields.binaryBytes };
+  return { spec, index, shape, count, bytes, data, binaryBytes, shared };
 }
 
 const SETTLED = (1 << NAME) | (1 << SHAPE) | (1 << DATATYPE);

@@ -22,9 +22,13 @@ import { JsonCursor } from './json-cursor.ts';
 import { InterfaceChecks, type ModelInterface, type RequestLimits } from './model-interface.ts';
 import { bindRawRequest } from './raw-request.ts';
 import { type RequestDraft, readRequest } from './request-reader.ts';
+import { NO_SHARED_MEMORY, type SharedMemory } from './shared-memory.ts';
+import { bindShared } from './shared-tensors.ts';
 import { TemplateTable } from './template-table.ts';
 
 export type { ModelInterface, RequestLimits } from './model-interface.ts';
+
+const NO_BYTES = Buffer.alloc(0);
 
 export class RequestDecoder {
   readonly model: ModelInterface;
@@ -32,10 +36,13 @@ export class RequestDecoder {
   private readonly checks: InterfaceChecks;
   private readonly templates: TemplateTable;
   private readonly memo = new HeaderMemo();
+  private readonly sharedMemory: SharedMemory;
 
-  constructor(model: ModelInterface, limits: RequestLimits) {
+  /** @param sharedMemory where tensors are that are not in the request. */
+  constructor(model: ModelInterface, limits: RequestLimits, sharedMemory: SharedMemory = NO_SHARED_MEMORY) {
     this.model = model;
     this.limits = limits;
+    this.sharedMemory = sharedMemory;
     this.checks = new InterfaceChecks(model, limits);
     this.templates = new TemplateTable(this.checks);
   }
@@ -61,7 +68,7 @@ export class RequestDecoder {
    * @throws BAD_REQUEST, BAD_TENSOR
    */
   bindMessage(message: InferMessage): BoundRequest {
-    return bindInferMessage(message, this.checks, this.templates);
+    return bindInferMessage(message, this.checks, this.templates, this.sharedMemory);
   }
 
   /** Binds a request of which every input is binary. */
@@ -113,8 +120,9 @@ export class RequestDecoder {
     const { timeoutUs, priority, binaryOutput } = draft.parameters;
     const template = this.templates.templateOf(shapes, inputBytes, draft.outputs, binaryOutput ?? false);
     const sections = this.locate(draft, headerLength !== undefined, body.length - jsonBytes);
-    const binary = draft.inputs.filter((input) => input.data === undefined);
-    if (binary.length === draft.inputs.length && headerLength !== undefined) {
+    const binary = draft.inputs.filter((input) => input.binaryBytes >= 0);
+    const shared = bindShared(byIndex as InputDraft[], draft.outputs, this.checks, this.sharedMemory);
+    if (binary.length === draft.inputs.length && headerLength !== undefined && shared === undefined) {
       const meaning: HeaderMeaning = {
         template,
         timeoutUs,
@@ -131,25 +139,27 @@ export class RequestDecoder {
     }
     const inputs = byIndex.map((input, index) => {
       if (input!.data !== undefined) return input!.data;
+      if (input!.shared !== undefined) return NO_BYTES;
       const start = jsonBytes + sections[index]!;
       const data = body.subarray(start, start + input!.binaryBytes);
       checkContent(input!.spec, input!.count, data);
       return data;
     });
-    return { template, id: draft.id, inputs, timeoutUs, priority };
+    const request = { template, id: draft.id, inputs, timeoutUs, priority };
+    return shared === undefined ? request : { ...request, shared: shared(inputs) };
   }
 
   /**
    * Where the tensor of each signature input begins behind the JSON, after a check that declared, expected and real sizes agree.
    *
    * @param available bytes behind the JSON.
-   * @returns offsets in signature order; 0 for an input that was sent as JSON.
+   * @returns offsets in signature order; 0 for an input that is not there.
    */
   private locate(draft: RequestDraft, hasHeader: boolean, available: number): number[] {
     const offsets: number[] = this.checks.model.signature.inputs.map(() => 0);
     let at = 0;
     for (const input of draft.inputs) {
-      if (input.data !== undefined) continue;
+      if (input.binaryBytes < 0) continue;
       if (!hasHeader) {
         throw new BatchportError(
           'BAD_REQUEST',

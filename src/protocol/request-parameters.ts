@@ -7,6 +7,14 @@
 import { BatchportError } from '../config/errors.ts';
 import type { JsonCursor } from './json-cursor.ts';
 import { JsonKeys } from './json-keys.ts';
+import {
+  BYTE_SIZE_PARAMETER,
+  OFFSET_PARAMETER,
+  REGION_PARAMETER,
+  type SharedReference,
+  type SharedReferenceDraft,
+  sharedReference,
+} from './shared-memory.ts';
 
 export interface RequestParameters {
   timeoutUs: number | undefined;
@@ -18,16 +26,33 @@ const REQUEST_KEYS = new JsonKeys(['timeout', 'priority', 'binary_data_output'])
 const TIMEOUT = 0;
 const PRIORITY = 1;
 
-const INPUT_KEYS = new JsonKeys(['binary_data_size']);
-const OUTPUT_KEYS = new JsonKeys(['binary_data']);
+const SHARED_KEYS = [REGION_PARAMETER, BYTE_SIZE_PARAMETER, OFFSET_PARAMETER] as const;
+const INPUT_KEYS = new JsonKeys([...SHARED_KEYS, 'binary_data_size']);
+const OUTPUT_KEYS = new JsonKeys([...SHARED_KEYS, 'binary_data']);
+const REGION = 0;
+const BYTE_SIZE = 1;
+const OFFSET = 2;
 
 /** Parameters that would change what a client gets back, so that ignoring them would be a wrong answer. */
-const UNSUPPORTED = new Set([
-  'classification',
-  'shared_memory_region',
-  'shared_memory_byte_size',
-  'shared_memory_offset',
-]);
+const UNSUPPORTED = new Set(['classification']);
+/** Of a tensor; a request as a whole has none of them. */
+const TENSOR_ONLY: ReadonlySet<string> = new Set(SHARED_KEYS);
+
+/** What the parameters of an input say. */
+export interface InputParameters {
+  /** -1 for none. */
+  readonly binaryBytes: number;
+  readonly shared: SharedReference | undefined;
+}
+
+/** What those of an output say. */
+export interface OutputParameters {
+  readonly binary: boolean | undefined;
+  readonly shared: SharedReference | undefined;
+}
+
+export const NO_INPUT_PARAMETERS: InputParameters = { binaryBytes: -1, shared: undefined };
+export const NO_OUTPUT_PARAMETERS: OutputParameters = { binary: undefined, shared: undefined };
 
 /** Reads the request's own parameters at the cursor; `null` counts as none. @throws BAD_REQUEST */
 export function readRequestParameters(cursor: JsonCursor): RequestParameters {
@@ -40,22 +65,39 @@ export function readRequestParameters(cursor: JsonCursor): RequestParameters {
   return parameters;
 }
 
-/** Reads an input's parameters; its `binary_data_size`, or -1 when it has none. @throws BAD_REQUEST */
-export function readInputParameters(cursor: JsonCursor, owner: string): number {
-  let size = -1;
-  walkParameters(cursor, owner, INPUT_KEYS, (_, name) => {
-    size = readCount(cursor, name);
+/** Reads an input's parameters. @throws BAD_REQUEST */
+export function readInputParameters(cursor: JsonCursor, owner: string): InputParameters {
+  let binaryBytes = -1;
+  const shared = readTensorParameters(cursor, owner, INPUT_KEYS, (name) => {
+    binaryBytes = readCount(cursor, name);
   });
-  return size;
+  return { binaryBytes, shared };
 }
 
-/** Reads an output's parameters; its `binary_data`, or undefined when it has none. @throws BAD_REQUEST */
-export function readOutputParameters(cursor: JsonCursor, owner: string): boolean | undefined {
+/** Reads an output's parameters. @throws BAD_REQUEST */
+export function readOutputParameters(cursor: JsonCursor, owner: string): OutputParameters {
   let binary: boolean | undefined;
-  walkParameters(cursor, owner, OUTPUT_KEYS, (_, name) => {
+  const shared = readTensorParameters(cursor, owner, OUTPUT_KEYS, (name) => {
     binary = readFlag(cursor, name);
   });
-  return binary;
+  return { binary, shared };
+}
+
+/** Reads the parameters of a tensor: where in shared memory it is, and one more. */
+function readTensorParameters(
+  cursor: JsonCursor,
+  owner: string,
+  keys: JsonKeys,
+  readOther: (name: string) => void,
+): SharedReference | undefined {
+  const draft: SharedReferenceDraft = { region: undefined, byteSize: undefined, offset: undefined };
+  walkParameters(cursor, owner, keys, (key, name) => {
+    if (key === REGION) draft.region = readText(cursor, name);
+    else if (key === BYTE_SIZE) draft.byteSize = readCount(cursor, name);
+    else if (key === OFFSET) draft.offset = readCount(cursor, name);
+    else readOther(name);
+  });
+  return sharedReference(draft, owner);
 }
 
 /** Calls `read` at the value of each key that is in `keys`, and checks the others. */
@@ -87,6 +129,7 @@ const FINAL_RESPONSE = 'triton_enable_empty_final_response';
 
 /** Refuses names that ask for what the server does not have, whatever their value. @throws BAD_REQUEST */
 export function refuseReserved(name: string, owner: string): void {
+  if (TENSOR_ONLY.has(name)) fail(`parameter '${name}' belongs to an input or an output, and not to ${owner}`);
   if (UNSUPPORTED.has(name)) fail(`parameter '${name}' of ${owner} is not supported by this server`);
   if (name.startsWith('triton_') && name !== FINAL_RESPONSE) {
     fail(`parameter keys starting with 'triton_' are reserved; ${owner} has one`);
@@ -111,6 +154,11 @@ function readCount(cursor: JsonCursor, name: string): number {
   if (!(value >= 0))
     fail(`${name} must be an integer of 0 or more, got ${cursor.excerpt(start < 0 ? cursor.pos : start)}`);
   return Math.min(value, Number.MAX_SAFE_INTEGER);
+}
+
+function readText(cursor: JsonCursor, name: string): string {
+  if (cursor.kind() !== 'string') fail(`${name} must be a string, got ${cursor.excerpt(cursor.pos)}`);
+  return cursor.readString();
 }
 
 function readFlag(cursor: JsonCursor, name: string): boolean {

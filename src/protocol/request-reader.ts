@@ -10,13 +10,21 @@ import type { JsonCursor } from './json-cursor.ts';
 import { JsonKeys } from './json-keys.ts';
 import type { InterfaceChecks } from './model-interface.ts';
 import { quoteName } from './model-interface.ts';
-import { type RequestParameters, readOutputParameters, readRequestParameters } from './request-parameters.ts';
+import {
+  NO_OUTPUT_PARAMETERS,
+  type RequestParameters,
+  readOutputParameters,
+  readRequestParameters,
+} from './request-parameters.ts';
+import type { SharedReference } from './shared-memory.ts';
 
 export interface OutputDraft {
   /** In the signature. */
   readonly index: number;
   /** Undefined when the request as a whole decides. */
   readonly binary: boolean | undefined;
+  /** Where in shared memory it is to be written; undefined when it goes into the answer. */
+  readonly shared: SharedReference | undefined;
 }
 
 export interface RequestDraft {
@@ -107,7 +115,7 @@ function readOutput(cursor: JsonCursor, checks: InterfaceChecks, position: numbe
   let owner = `outputs[${position}]`;
   if (cursor.kind() !== 'object') fail(`${owner} must be an object, got ${cursor.excerpt(cursor.pos)}`);
   let index = -1;
-  let binary: boolean | undefined;
+  let parameters = NO_OUTPUT_PARAMETERS;
   let seen = 0;
   cursor.openObject();
   for (let first = true; cursor.nextMember(first); first = false) {
@@ -123,10 +131,12 @@ function readOutput(cursor: JsonCursor, checks: InterfaceChecks, position: numbe
       const name = cursor.readString();
       owner = `output ${quoteName(name)}`;
       index = checks.outputIndex(name);
-    } else binary = readOutputParameters(cursor, owner);
+    } else parameters = readOutputParameters(cursor, owner);
   }
   if (index < 0) fail(`${owner} has no 'name'`);
-  return { index, binary };
+  const { binary, shared } = parameters;
+  // It is bytes there, whatever the others are.
+  return { index, binary: shared === undefined ? binary : true, shared };
 }
 
 function fail(message: string): never {

@@ -19,8 +19,10 @@ const CLOSE_BRACE = 0x7d;
 export interface OutputTensor {
   /** Full shape, as the request's rows have it. */
   readonly shape: readonly number[];
-  /** Row-major, little-endian; BYTES serialised. Only read during the call. */
+  /** Row-major, little-endian; BYTES serialised. Only read during the call. Empty where it has been written into shared memory. */
   readonly data: Uint8Array;
+  /** It has been written into shared memory, and the response describes it only. */
+  readonly elsewhere?: boolean;
 }
 
 export interface EncodedResponse {
@@ -58,9 +60,10 @@ export class ResponseEncoder {
   encode(request: Pick<BoundRequest, 'template' | 'id'>, outputs: readonly OutputTensor[]): EncodedResponse {
     const { template, id } = request;
     const cached = this.headers.get(template);
-    if (cached !== undefined && fits(cached, outputs)) return join(cached, id, outputs);
+    const anyElsewhere = outputs.some(({ elsewhere }) => elsewhere === true);
+    if (cached !== undefined && !anyElsewhere && fits(cached, outputs)) return join(cached, id, outputs);
     checkOutputs(this.outputs, template, outputs);
-    if (template.outputs.length > 0 && template.outputs.every((output) => output.binary)) {
+    if (!anyElsewhere && template.outputs.length > 0 && template.outputs.every((output) => output.binary)) {
       const header = this.makeHeader(template, outputs);
       this.headers.set(template, header);
       return join(header, id, outputs);
@@ -108,15 +111,17 @@ export class ResponseEncoder {
     const { writer } = this;
     writer.writeText(this.opening);
     for (let i = 0; i < outputs.length; i++) {
-      const { shape, data } = outputs[i]!;
+      const { shape, data, elsewhere } = outputs[i]!;
       const spec = this.outputs[requested[i]!.index]!;
       const name = JSON.stringify(spec.name);
       writer.writeText(
-        `${i > 0 ? ',' : ''}{"name":${name},"datatype":"${spec.datatype}","shape":${formatShape(shape)},`,
+        `${i > 0 ? ',' : ''}{"name":${name},"datatype":"${spec.datatype}","shape":${formatShape(shape)}`,
       );
-      if (requested[i]!.binary) writer.writeText(`"parameters":{"binary_data_size":${data.length}}}`);
+      // Without parameters: there are clients that take any of an output's for those of binary data.
+      if (elsewhere === true) writer.writeByte(CLOSE_BRACE);
+      else if (requested[i]!.binary) writer.writeText(`,"parameters":{"binary_data_size":${data.length}}}`);
       else {
-        writer.writeText('"data":');
+        writer.writeText(',"data":');
         writeJsonTensor(writer, spec, elementCount(shape)!, data);
         writer.writeByte(CLOSE_BRACE);
       }
@@ -135,11 +140,12 @@ export function checkOutputs(
     throw new Error(`This is a bug: ${outputs.length} outputs for a request of ${template.outputs.length}`);
   }
   for (let i = 0; i < outputs.length; i++) {
-    const { shape, data } = outputs[i]!;
+    const { shape, data, elsewhere } = outputs[i]!;
     const { name, datatype } = specs[template.outputs[i]!.index]!;
     const { elementBytes } = datatypeInfo(datatype);
     const count = elementCount(shape);
-    if (count === undefined || (elementBytes > 0 && count * elementBytes !== data.length)) {
+    const sized = elementBytes > 0 && elsewhere !== true;
+    if (count === undefined || (sized && count * elementBytes !== data.length)) {
       throw new Error(`This is a bug: output '${name}' has ${data.length} bytes for the shape ${formatShape(shape)}`);
     }
   }

@@ -29,8 +29,8 @@ export class TemplateTable {
     this.checks = checks;
     const outputs = checks.model.signature.outputs;
     this.everyOutput = [
-      outputs.map((_, index) => ({ index, binary: false })),
-      outputs.map((_, index) => ({ index, binary: true })),
+      outputs.map((_, index) => ({ index, binary: false, shared: undefined })),
+      outputs.map((_, index) => ({ index, binary: true, shared: undefined })),
     ];
   }
 

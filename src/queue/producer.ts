@@ -62,6 +62,7 @@ import {
   slabWord,
   turnDelay,
 } from './states.ts';
+import type { TensorBytes } from './tensor-source.ts';
 
 /** Rows of one request inside a slab. `owner` is whatever the caller wants back with the result. */
 export interface Claim<T> {
@@ -102,7 +103,7 @@ interface PendingSlab<T> {
 interface Waiting<T> {
   readonly owner: T;
   readonly layout: SlabLayout;
-  readonly inputs: readonly Uint8Array[];
+  readonly inputs: readonly TensorBytes[];
   readonly rows: number;
   readonly bytes: number;
   readonly deadlineUs: number;
@@ -205,7 +206,7 @@ export class Producer<T> {
   }
 
   /** Bytes that one request with this layout needs at least; more than `capacityBytes` can never be placed. */
-  requestBytes(layout: SlabLayout, rows: number, inputs: readonly Uint8Array[]): number {
+  requestBytes(layout: SlabLayout, rows: number, inputs: readonly TensorBytes[]): number {
     return this.#placementFor(layout, rows, heapNeed(layout, inputs)).blocks * BLOCK_BYTES;
   }
 
@@ -272,7 +273,8 @@ export class Producer<T> {
   /**
    * Puts an admitted request into the queue: into a slab now, or behind those that wait for space.
    *
-   * `inputs` are copied before this returns, unless the request has to wait; then they are kept.
+   * `inputs` are copied before this returns, unless the request has to wait; then they are kept. Whether those that lie elsewhere could be copied is to be
+   * asked of them (copyFault) once there is a claim.
    *
    * @param deadlineUs absolute, on the monotonic clock; 0 for none.
    * @returns the claim; undefined when the request waits (onPlaced is told its claim); 'full' when it may not even wait, and is no longer counted.
@@ -281,7 +283,7 @@ export class Producer<T> {
     owner: T,
     layout: SlabLayout,
     rows: number,
-    inputs: readonly Uint8Array[],
+    inputs: readonly TensorBytes[],
     deadlineUs: number,
   ): Claim<T> | undefined | 'full' {
     checkRequest(layout, rows, inputs, this.#segment.geometry.maxBatchRows);
@@ -356,7 +358,7 @@ export class Producer<T> {
     owner: T,
     layout: SlabLayout,
     rows: number,
-    inputs: readonly Uint8Array[],
+    inputs: readonly TensorBytes[],
     deadlineUs: number,
   ): Claim<T> | undefined {
     const heapBytes = heapNeed(layout, inputs);
@@ -402,7 +404,7 @@ export class Producer<T> {
     owner: T,
     layout: SlabLayout,
     rows: number,
-    inputs: readonly Uint8Array[],
+    inputs: readonly TensorBytes[],
     heapBytes: number,
     deadlineUs: number,
   ): Claim<T> | undefined {
@@ -506,7 +508,7 @@ export class Producer<T> {
     owner: T,
     layout: SlabLayout,
     rows: number,
-    inputs: readonly Uint8Array[],
+    inputs: readonly TensorBytes[],
     heapBytes: number,
     deadlineUs: number,
   ): Claim<T> | undefined {
@@ -611,16 +613,20 @@ export class Producer<T> {
     }
   }
 
-  #copy(claim: Claim<T>, base: number, inputs: readonly Uint8Array[], heapAt: number): void {
+  #copy(claim: Claim<T>, base: number, inputs: readonly TensorBytes[], heapAt: number): void {
     const { layout, placement, firstRow } = claim;
     const segment = this.#segment;
     for (let n = 0; n < inputs.length; n++) {
       const { rowBytes, datatype } = layout.inputs[n]!;
-      if (datatype !== 'BYTES') segment.u8.set(inputs[n]!, base + placement.inputs[n]! + firstRow * rowBytes);
+      if (datatype === 'BYTES') continue;
+      const input = inputs[n]!;
+      const at = base + placement.inputs[n]! + firstRow * rowBytes;
+      if (input instanceof Uint8Array) segment.u8.set(input, at);
+      else input.copyTo(segment.u8.subarray(at, at + input.length));
     }
     let heap = heapAt;
     for (let n = 0; n < layout.bytesInputs.length; n++) {
-      const data = inputs[layout.bytesInputs[n]!]!;
+      const data = inputs[layout.bytesInputs[n]!] as Uint8Array;
       const reference = (base + placement.heapReferences) / 8 + (claim.index * layout.bytesInputs.length + n) * 2;
       segment.f64[reference] = Math.max(0, heap);
       segment.f64[reference + 1] = data.length;
@@ -745,17 +751,18 @@ export class Producer<T> {
 }
 
 /** Bytes that did not fit their rows would be written over other requests' rows. */
-function checkRequest(layout: SlabLayout, rows: number, inputs: readonly Uint8Array[], maxBatchRows: number): void {
+function checkRequest(layout: SlabLayout, rows: number, inputs: readonly TensorBytes[], maxBatchRows: number): void {
   let fits = rows >= 1 && rows <= (layout.whole ? 1 : maxBatchRows) && inputs.length === layout.inputs.length;
   for (let n = 0; fits && n < inputs.length; n++) {
     const { datatype, rowBytes } = layout.inputs[n]!;
-    fits = datatype === 'BYTES' || inputs[n]!.length === rows * rowBytes;
+    const input = inputs[n]!;
+    fits = datatype === 'BYTES' ? input instanceof Uint8Array : input.length === rows * rowBytes;
   }
   if (!fits) throw new Error('a request does not fit its layout: this is a bug');
 }
 
 /** Bytes of heap that the BYTES inputs of a request need. */
-function heapNeed(layout: SlabLayout, inputs: readonly Uint8Array[]): number {
+function heapNeed(layout: SlabLayout, inputs: readonly TensorBytes[]): number {
   let bytes = 0;
   for (const position of layout.bytesInputs) bytes += inputs[position]!.length;
   return bytes;

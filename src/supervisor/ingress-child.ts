@@ -34,6 +34,7 @@ export interface IngressChildOptions {
   readonly oom: OomWatch;
   readonly versions: readonly ServedVersion[];
   readonly announcement: () => Extract<ToIngress, { type: 'models' }>;
+  readonly regions: () => Extract<ToIngress, { type: 'regions' }>;
   /** Carries out what a client has asked for. */
   readonly onControl: (request: ControlRequest) => Promise<void>;
   readonly onListening: () => void;
@@ -47,6 +48,9 @@ export class IngressChild {
   /** Numbers of the announcements that were sent last and taken over last. */
   #announced = 0;
   #taken = 0;
+  #regionsAnnounced = false;
+  #regionsTaken = 0;
+  #missingRegions: readonly number[] = [];
   #unanswered = 0;
   /** Requests answered well before the current life began. */
   #answeredBefore = 0;
@@ -99,6 +103,26 @@ export class IngressChild {
     return this.#taken >= number || this.process.pid === undefined;
   }
 
+  /** Tells it the regions of shared memory, unless it has yet to be told for the first time. */
+  announceRegions(message: Extract<ToIngress, { type: 'regions' }>): void {
+    if (this.#regionsAnnounced) this.#announceRegions(message);
+  }
+
+  #announceRegions(message: Extract<ToIngress, { type: 'regions' }>): void {
+    this.#regionsAnnounced = true;
+    this.process.send(message);
+  }
+
+  /** Whether it has the regions that were announced under this number, and no older ones. One that has yet to be told will be told newer ones. */
+  hasRegions(number: number): boolean {
+    return this.#regionsTaken >= number || !this.#regionsAnnounced || this.process.pid === undefined;
+  }
+
+  /** Serials of the regions that it could not open. */
+  get missingRegions(): readonly number[] {
+    return this.#missingRegions;
+  }
+
   async #control(id: number, request: ControlRequest): Promise<void> {
     const { pid } = this.process;
     let error: BatchportError | undefined;
@@ -106,7 +130,7 @@ export class IngressChild {
       await this.#options.onControl(request);
     } catch (thrown) {
       if (!(thrown instanceof BatchportError))
-        this.#options.log.error({ err: thrown }, 'a model could not be controlled; this is a bug');
+        this.#options.log.error({ err: thrown }, 'what a client asked for could not be done; this is a bug');
       error = thrown instanceof BatchportError ? thrown : new BatchportError('INTERNAL', String(thrown));
     }
     if (this.process.pid !== pid) return;
@@ -120,7 +144,7 @@ export class IngressChild {
         return;
       case 'hello': {
         this.process.up();
-        const { settings, grpcListenFd, bellReadFd, bellWriteFds, announcement } = this.#options;
+        const { settings, grpcListenFd, bellReadFd, bellWriteFds, announcement, regions } = this.#options;
         this.process.send({
           type: 'init',
           supervisorPid: process.pid,
@@ -137,8 +161,11 @@ export class IngressChild {
             keepAliveTimeoutS: settings.keepAliveTimeoutS,
             logLevel: settings.logLevel,
             modelControlMode: settings.modelControlMode,
+            systemSharedMemory: settings.systemSharedMemory,
           },
         });
+        // Before the models: a request for one may have its tensors there.
+        this.#announceRegions(regions());
         this.#announce(announcement());
         return;
       }
@@ -149,6 +176,10 @@ export class IngressChild {
         return;
       case 'models-taken':
         this.#taken = message.number;
+        return;
+      case 'regions-taken':
+        this.#regionsTaken = message.number;
+        this.#missingRegions = message.missing;
         return;
       case 'control':
         void this.#control(message.id, message.request);
@@ -169,6 +200,9 @@ export class IngressChild {
     this.#listening = false;
     this.#announced = 0;
     this.#taken = 0;
+    this.#regionsAnnounced = false;
+    this.#regionsTaken = 0;
+    this.#missingRegions = [];
     let requestsCut = 0;
     let answered = 0;
     for (const { segment, bells } of this.#options.versions) {

@@ -41,6 +41,7 @@ import {
   type StartModels,
 } from './preparation.ts';
 import { Readiness } from './readiness.ts';
+import { RegionTable } from './region-table.ts';
 import { RepositoryPoll } from './repository-poll.ts';
 import { RuntimeFile } from './runtime-file.ts';
 import { ServedVersion } from './served-version.ts';
@@ -91,6 +92,7 @@ export class Supervisor {
   /** Undefined where models are not loaded or unloaded while the server runs. */
   readonly #modelControl: ModelControl | undefined;
   readonly #poll: RepositoryPoll | undefined;
+  readonly #regions: RegionTable;
   #announcements = 0;
   readonly #admin: AdminServer;
   readonly #runtimeFile: RuntimeFile;
@@ -207,12 +209,14 @@ export class Supervisor {
           oom,
           versions: this.versions,
           announcement: () => this.#announcement(),
+          regions: () => this.#regions.announcement(),
           onControl: (request) => this.#control(request),
           onListening: () => this.changed(),
         }),
       );
     }
     const { versions, ingresses, ledger } = this;
+    this.#regions = new RegionTable({ enabled: settings.systemSharedMemory, ingresses, log });
     this.#upkeep = new Upkeep({
       versions,
       devices: this.devices,
@@ -332,7 +336,10 @@ export class Supervisor {
   }
 
   /** @throws BatchportError */
-  async #control({ action, model, config }: ControlRequest): Promise<void> {
+  async #control(request: ControlRequest): Promise<void> {
+    if (request.action === 'register-region') return this.#regions.register(request.region);
+    if (request.action === 'unregister-region') return this.#regions.unregister(request.name);
+    const { action, model, config } = request;
     if (this.#modelControl === undefined || this.settings.modelControlMode !== 'explicit') {
       throw new BatchportError(
         'BAD_REQUEST',
@@ -418,6 +425,7 @@ export class Supervisor {
       closeSync(readFd);
       closeSync(writeFd);
     }
+    this.#regions.close();
     this.#weightLock.close();
     this.#runtimeFile.remove();
     this.#service.close();

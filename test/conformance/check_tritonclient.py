@@ -5,6 +5,7 @@ names; `simple` (sum and difference); `lookup`, whose run fails for an index of 
 """
 
 import asyncio
+import os
 import queue
 import sys
 import traceback
@@ -14,7 +15,8 @@ import tritonclient.grpc as grpcclient
 import tritonclient.grpc.aio as grpcaio
 import tritonclient.http as httpclient
 import tritonclient.http.aio as httpaio
-from tritonclient.utils import InferenceServerException, triton_to_np_dtype
+import tritonclient.utils.shared_memory as shm
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor, triton_to_np_dtype
 
 HTTP_URL, GRPC_URL = sys.argv[1:3]
 RNG = np.random.default_rng(7)
@@ -223,6 +225,52 @@ async def asynchronous(module, url):
             same(result, expected)
 
 
+def shared(client, module, datatype):
+    """Input and output in one region, the output behind the input."""
+    model = f"rows_{datatype.lower()}"
+    about = http.get_model_metadata(model)
+    source, target = about["inputs"][0]["name"], about["outputs"][0]["name"]
+    data = sample(datatype, 3)
+    written = serialize_byte_tensor(data) if datatype == "BYTES" else data
+    size = written.item().__len__() if datatype == "BYTES" else data.nbytes
+    name = f"check_{datatype}"
+    handle = shm.create_shared_memory_region(name, f"/batchport_check_{os.getpid()}_{datatype}", 2 * size)
+    try:
+        shm.set_shared_memory_region(handle, [written])
+        client.register_system_shared_memory(name, f"/batchport_check_{os.getpid()}_{datatype}", 2 * size)
+        known = client.get_system_shared_memory_status(name)
+        assert name in str(known), known
+        tensor = module.InferInput(source, list(data.shape), datatype)
+        tensor.set_shared_memory(name, size)
+        output = module.InferRequestedOutput(target)
+        output.set_shared_memory(name, size, size)
+        result = client.infer(model, [tensor], outputs=[output])
+        told = result.get_output(target)
+        shape = told["shape"] if isinstance(told, dict) else list(told.shape)
+        equal(shape, [3, 4], "shape")
+        dtype = np.object_ if datatype == "BYTES" else triton_to_np_dtype(datatype)
+        actual = shm.get_contents_as_numpy(handle, dtype, [3, 4], size)
+        assert np.array_equal(actual, data), f"{target} is {actual!r}, not {data!r}"
+        client.unregister_system_shared_memory(name)
+        assert name not in str(client.get_system_shared_memory_status()), "it is still registered"
+    finally:
+        shm.destroy_shared_memory_region(handle)
+
+
+def shared_failures(client):
+    refused(lambda: client.register_system_shared_memory("none", "/batchport_no_such_memory", 16), "ENOENT")
+    handle = shm.create_shared_memory_region("twice", f"/batchport_check_{os.getpid()}_twice", 16)
+    try:
+        client.register_system_shared_memory("twice", f"/batchport_check_{os.getpid()}_twice", 16)
+        again = lambda: client.register_system_shared_memory("twice", f"/batchport_check_{os.getpid()}_twice", 16)
+        refused(again, "already in manager")
+        client.unregister_system_shared_memory()
+        client.unregister_cuda_shared_memory()
+        equal(len(str(client.get_cuda_shared_memory_status()).strip("[]{}")), 0, "regions of GPUs")
+    finally:
+        shm.destroy_shared_memory_region(handle)
+
+
 DATATYPES = "BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 FP16 FP32 FP64 BYTES".split()
 for flavour, client, module in (("HTTP", http, httpclient), ("gRPC", grpc, grpcclient)):
     check(f"{flavour}: health", lambda: health(client))
@@ -231,6 +279,9 @@ for flavour, client, module in (("HTTP", http, httpclient), ("gRPC", grpc, grpcc
     check(f"{flavour}: failures", lambda: failures(client, module))
     check(f"{flavour}: statistics", lambda: statistics(client))
     check(f"{flavour}: load, unload, index", lambda: control(client))
+    for datatype in DATATYPES:
+        check(f"{flavour}, shared memory: {datatype}", lambda: shared(client, module, datatype))
+    check(f"{flavour}: refusals of shared memory", lambda: shared_failures(client))
 for datatype in DATATYPES:
     check(f"HTTP, binary: {datatype}", lambda: identity_http(datatype, True))
     if datatype not in ("FP16", "BF16"):

@@ -48,7 +48,12 @@ const server = launchServer(
   {
     grpc: true,
     repository: makeRepository({ after }, models).dir,
-    args: ['--model-control-mode', 'explicit', ...loaded.flatMap((name) => ['--load-model', name])],
+    args: [
+      '--system-shared-memory',
+      '--model-control-mode',
+      'explicit',
+      ...loaded.flatMap((name) => ['--load-model', name]),
+    ],
   },
 );
 
@@ -89,6 +94,8 @@ describe('perf_analyzer', { skip: notFetched(PERF_ANALYZER) }, () => {
     ['HTTP, batches of a request', '-m', 'simple', '-b', '3', '--concurrency-range', '2'],
     ['gRPC', '-m', 'simple', '-i', 'grpc', '--concurrency-range', '2'],
     ['gRPC, asynchronous', '-m', 'simple', '-i', 'grpc', '--concurrency-range', '2', '--async'],
+    ['HTTP, shared memory', '-m', 'simple', '--concurrency-range', '1:4:3', '--shared-memory', 'system'],
+    ['gRPC, shared memory', '-m', 'simple', '-i', 'grpc', '--concurrency-range', '2', '--shared-memory', 'system'],
     ['gRPC, streaming', '-m', 'simple', '-i', 'grpc', '--concurrency-range', '2', '--async', '--streaming'],
   ]) {
     test(`${what}: it finishes, and its statistics add up`, async () => {

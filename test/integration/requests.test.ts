@@ -322,9 +322,6 @@ test('parameters of inputs and outputs follow the same rule, and those that woul
     assertRefused(await onInput(parameters), 'BAD_REQUEST', /of input 'INPUT0'|parameter/);
     assertRefused(await onOutput(parameters), 'BAD_REQUEST', /of output 'OUTPUT0'|parameter/);
   }
-  for (const name of ['shared_memory_region', 'shared_memory_byte_size', 'shared_memory_offset']) {
-    assertRefused(await onInput(`{"${name}":1}`), 'BAD_REQUEST', new RegExp(`'${name}' .*not supported`));
-  }
   assertRefused(await onOutput('{"classification":3}'), 'BAD_REQUEST', /'classification' .*not supported/);
   for (const value of ['1', '"true"', 'null']) {
     assertRefused(await onOutput(`{"binary_data":${value}}`), 'BAD_REQUEST', /'binary_data' .*true or false/);

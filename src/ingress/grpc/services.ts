@@ -15,10 +15,13 @@ import {
   MODEL_METADATA_RESPONSE,
   MODEL_REQUEST,
   READY_RESPONSE,
+  REGION,
+  REGION_NAME_REQUEST,
+  REGIONS_RESPONSE,
   SERVER_METADATA_RESPONSE,
   STATISTICS_RESPONSE,
 } from '../../protocol/grpc/messages.ts';
-import type { Documents } from '../documents.ts';
+import { type Documents, noCudaRegions } from '../documents.ts';
 import { asBatchportError } from '../inference.ts';
 import type { Endpoint } from '../router.ts';
 import { statusOf } from './status.ts';
@@ -27,12 +30,6 @@ export const INFERENCE_SERVICE = 'inference.GRPCInferenceService';
 
 /** Methods that other servers of the protocol have, and why this one does not. */
 const UNSUPPORTED: Readonly<Record<string, string>> = {
-  SystemSharedMemoryStatus: 'This server takes no tensors from shared memory.',
-  SystemSharedMemoryRegister: 'This server takes no tensors from shared memory.',
-  SystemSharedMemoryUnregister: 'This server takes no tensors from shared memory.',
-  CudaSharedMemoryStatus: 'This server takes no tensors from shared memory.',
-  CudaSharedMemoryRegister: 'This server takes no tensors from shared memory.',
-  CudaSharedMemoryUnregister: 'This server takes no tensors from shared memory.',
   TraceSetting: 'This server writes no traces.',
   LogSettings: 'The log of this server is set when it is started (--log-level).',
 };
@@ -86,6 +83,47 @@ const METHODS: Readonly<Record<string, Method>> = {
   },
   RepositoryModelLoad: controlMethod('load'),
   RepositoryModelUnload: controlMethod('unload'),
+  SystemSharedMemoryStatus: {
+    request: REGION_NAME_REQUEST,
+    response: REGIONS_RESPONSE,
+    answer: ({ regions }, { name }) => ({
+      regions: regions.status(String(name) || undefined).map((region) => ({ key: region.name, value: region })),
+    }),
+  },
+  SystemSharedMemoryRegister: {
+    request: REGION,
+    response: EMPTY,
+    answer: async ({ control }, { name, key, offset, byte_size }) => {
+      const [from, bytes] = [sizeOf('offset', offset), sizeOf('byte_size', byte_size)];
+      await control.registerRegion({ name: String(name), key: String(key), offset: from, byteSize: bytes });
+      return {};
+    },
+  },
+  SystemSharedMemoryUnregister: {
+    request: REGION_NAME_REQUEST,
+    response: EMPTY,
+    answer: async ({ control }, { name }) => {
+      await control.unregisterRegion(String(name) || undefined);
+      return {};
+    },
+  },
+  CudaSharedMemoryStatus: {
+    request: REGION_NAME_REQUEST,
+    response: REGIONS_RESPONSE,
+    answer: (_documents, { name }) => {
+      if (name !== '') throw noCudaRegions();
+      return { regions: [] };
+    },
+  },
+  CudaSharedMemoryRegister: {
+    request: EMPTY,
+    response: EMPTY,
+    answer: () => {
+      throw noCudaRegions();
+    },
+  },
+  // Of them there are none, so that they are out.
+  CudaSharedMemoryUnregister: { request: REGION_NAME_REQUEST, response: EMPTY, answer: () => ({}) },
 };
 
 function documentOf(
@@ -114,6 +152,12 @@ function controlMethod(action: 'load' | 'unload'): Method {
       return {};
     },
   };
+}
+
+/** A uint64 that was read as a signed one. @throws BAD_REQUEST where it is larger than anything can be */
+function sizeOf(name: string, value: unknown): number {
+  if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
+  throw new BatchportError('BAD_REQUEST', `'${name}' is larger than any shared memory.`);
 }
 
 /** A string where it is one, and what is no string otherwise. */

@@ -6,7 +6,8 @@
  */
 import { BatchportError } from '../../config/errors.ts';
 import { quoteName, RANK_MAX } from '../model-interface.ts';
-import { type ReadParameters, readParameter } from './parameters.ts';
+import { type SharedReference, type SharedReferenceDraft, sharedReference } from '../shared-memory.ts';
+import { type ReadParameters, readParameter, readTensorParameter } from './parameters.ts';
 import { BYTES, ProtobufReader, VARINT } from './protobuf-reader.ts';
 
 /** More than any model has; each costs memory as soon as it is read. */
@@ -35,6 +36,14 @@ export interface InferInput {
   readonly shape: number[];
   /** InferTensorContents in the message, as pairs of start and end; several count as one. */
   readonly contents: number[];
+  /** Where in shared memory it is; undefined when it was sent. */
+  shared: SharedReference | undefined;
+}
+
+export interface InferOutput {
+  name: string;
+  /** Where in shared memory it is to be written; undefined when it goes into the answer. */
+  shared: SharedReference | undefined;
 }
 
 export interface InferMessage {
@@ -46,8 +55,8 @@ export interface InferMessage {
   id: string;
   readonly parameters: ReadParameters;
   readonly inputs: InferInput[];
-  /** Names of the outputs asked for; none for every output. */
-  readonly outputs: string[];
+  /** The outputs asked for; none for every output. */
+  readonly outputs: InferOutput[];
   /** Tensors in raw_input_contents, as pairs of start and end. */
   readonly raw: number[];
 }
@@ -82,7 +91,7 @@ export function readInferMessage(bytes: Buffer): InferMessage {
         message.id = reader.string();
         break;
       case PARAMETERS:
-        readParameter(reader, 'the request', message.parameters);
+        readParameter(reader, message.parameters);
         break;
       case INPUTS:
         requireRoom(message.inputs.length, 'inputs');
@@ -105,7 +114,8 @@ export function readInferMessage(bytes: Buffer): InferMessage {
 }
 
 function readInput(reader: ProtobufReader, position: number): InferInput {
-  const input: InferInput = { name: '', datatype: '', shape: [], contents: [] };
+  const input: InferInput = { name: '', datatype: '', shape: [], contents: [], shared: undefined };
+  const shared = noReference();
   const outer = reader.enter();
   while (reader.next()) {
     switch (reader.field) {
@@ -119,7 +129,7 @@ function readInput(reader: ProtobufReader, position: number): InferInput {
         readShape(reader, input, position);
         break;
       case INPUT_PARAMETERS:
-        readParameter(reader, owner(input, position), undefined);
+        readTensorParameter(reader, owner(input, position), shared);
         break;
       case INPUT_CONTENTS:
         requireRoom(input.contents.length / 2, 'contents');
@@ -131,6 +141,7 @@ function readInput(reader: ProtobufReader, position: number): InferInput {
     }
   }
   reader.leave(outer);
+  input.shared = sharedReference(shared, owner(input, position));
   return input;
 }
 
@@ -159,17 +170,23 @@ function readDimension(reader: ProtobufReader, input: InferInput, position: numb
   shape.push(dimension);
 }
 
-function readOutput(reader: ProtobufReader, position: number): string {
-  let name = '';
+function readOutput(reader: ProtobufReader, position: number): InferOutput {
+  const output: InferOutput = { name: '', shared: undefined };
+  const shared = noReference();
+  const called = () => (output.name === '' ? `outputs[${position}]` : `output ${quoteName(output.name)}`);
   const outer = reader.enter();
   while (reader.next()) {
-    if (reader.field === OUTPUT_NAME) name = reader.string();
-    else if (reader.field === OUTPUT_PARAMETERS) {
-      readParameter(reader, name === '' ? `outputs[${position}]` : `output ${quoteName(name)}`, undefined);
-    } else reader.skip();
+    if (reader.field === OUTPUT_NAME) output.name = reader.string();
+    else if (reader.field === OUTPUT_PARAMETERS) readTensorParameter(reader, called(), shared);
+    else reader.skip();
   }
   reader.leave(outer);
-  return name;
+  output.shared = sharedReference(shared, called());
+  return output;
+}
+
+function noReference(): SharedReferenceDraft {
+  return { region: undefined, byteSize: undefined, offset: undefined };
 }
 
 function owner({ name }: InferInput, position: number): string {

@@ -147,6 +147,27 @@ export const CONTROL_REQUEST = {
   3: { name: 'parameters', kind: CONTROL_ENTRY, repeated: true },
 } satisfies MessageTable;
 
+/** SystemSharedMemoryStatusRequest, …UnregisterRequest and those for CUDA. */
+export const REGION_NAME_REQUEST = { 1: { name: 'name', kind: 'string' } } satisfies MessageTable;
+
+/** SystemSharedMemoryRegisterRequest, and what a status says of a region. */
+export const REGION = {
+  1: { name: 'name', kind: 'string' },
+  2: { name: 'key', kind: 'string' },
+  3: { name: 'offset', kind: 'int' },
+  4: { name: 'byte_size', kind: 'int' },
+} satisfies MessageTable;
+
+const REGION_ENTRY = {
+  1: { name: 'key', kind: 'string' },
+  2: { name: 'value', kind: REGION },
+} satisfies MessageTable;
+
+/** SystemSharedMemoryStatusResponse; CudaSharedMemoryStatusResponse where it has no regions. */
+export const REGIONS_RESPONSE = {
+  1: { name: 'regions', kind: REGION_ENTRY, repeated: true },
+} satisfies MessageTable;
+
 export const HEALTH_REQUEST = { 1: { name: 'service', kind: 'string' } } satisfies MessageTable;
 /** Status 1 is SERVING, 2 NOT_SERVING, 3 SERVICE_UNKNOWN. */
 export const HEALTH_RESPONSE = { 1: { name: 'status', kind: 'int' } } satisfies MessageTable;

@@ -3,6 +3,12 @@
  */
 import { BatchportError } from '../../config/errors.ts';
 import { refuseReserved } from '../request-parameters.ts';
+import {
+  BYTE_SIZE_PARAMETER,
+  OFFSET_PARAMETER,
+  REGION_PARAMETER,
+  type SharedReferenceDraft,
+} from '../shared-memory.ts';
 import { malformed, type ProtobufReader, VARINT } from './protobuf-reader.ts';
 
 /** Fields of a map's entry. */
@@ -10,6 +16,7 @@ const KEY = 1;
 const VALUE = 2;
 /** Fields of InferParameter; one of them is set. */
 const INT64_PARAM = 2;
+const STRING_PARAM = 3;
 const UINT64_PARAM = 5;
 
 /** What the server acts on. */
@@ -18,57 +25,98 @@ export interface ReadParameters {
   priority: number | undefined;
 }
 
-/**
- * Reads one entry of a map at the reader.
- *
- * @param parameters gets what the server acts on; undefined for those of inputs and outputs, of which there is nothing.
- * @throws BAD_REQUEST
- */
-export function readParameter(reader: ProtobufReader, owner: string, parameters: ReadParameters | undefined): void {
+/** Where the value of a map's entry lies in the message; -1 where there is none. */
+interface Entry {
+  readonly name: string;
+  readonly at: number;
+  readonly end: number;
+}
+
+function readEntry(reader: ProtobufReader): Entry {
   let name = '';
-  let valueAt = -1;
-  let valueEnd = -1;
+  let at = -1;
+  let end = -1;
   const outer = reader.enter();
   while (reader.next()) {
     if (reader.field === KEY) name = reader.string();
     else if (reader.field === VALUE) {
       reader.bytes();
-      valueAt = reader.start;
-      valueEnd = reader.at;
+      at = reader.start;
+      end = reader.at;
     } else reader.skip();
   }
   reader.leave(outer);
-  refuseReserved(name, owner);
-  if (parameters === undefined || (name !== 'timeout' && name !== 'priority')) return;
-  const count = valueAt < 0 ? undefined : readCount(reader, valueAt, valueEnd, `parameter '${name}' of ${owner}`);
-  if (name === 'timeout') parameters.timeoutUs = count || undefined;
-  else parameters.priority = count || undefined;
+  return { name, at, end };
 }
 
-/** An integer of 0 or more. Past 2^53 − 1 it stays at that, which is further than any timeout or priority goes. */
-function readCount(reader: ProtobufReader, at: number, end: number, name: string): number {
+/**
+ * Reads one entry of the request's own map at the reader.
+ *
+ * @param parameters gets what the server acts on.
+ * @throws BAD_REQUEST
+ */
+export function readParameter(reader: ProtobufReader, parameters: ReadParameters): void {
+  const owner = 'the request';
+  const entry = readEntry(reader);
+  refuseReserved(entry.name, owner);
+  if (entry.name === 'timeout') parameters.timeoutUs = readCount(reader, entry, owner) || undefined;
+  else if (entry.name === 'priority') parameters.priority = readCount(reader, entry, owner) || undefined;
+}
+
+/** Reads one entry of the map of an input or of an output. @param shared gets where in shared memory the tensor is. @throws BAD_REQUEST */
+export function readTensorParameter(reader: ProtobufReader, owner: string, shared: SharedReferenceDraft): void {
+  const entry = readEntry(reader);
+  if (entry.name === REGION_PARAMETER) shared.region = readText(reader, entry, owner);
+  else if (entry.name === BYTE_SIZE_PARAMETER) shared.byteSize = readCount(reader, entry, owner) ?? 0;
+  else if (entry.name === OFFSET_PARAMETER) shared.offset = readCount(reader, entry, owner) ?? 0;
+  else refuseReserved(entry.name, owner);
+}
+
+/** Goes through the fields of an entry's value. */
+function readValue(reader: ProtobufReader, { at, end }: Entry, read: () => void): void {
+  if (at < 0) return;
   const { at: atBefore, end: endBefore } = reader;
   reader.at = at;
   reader.end = end;
+  while (reader.next()) read();
+  reader.at = atBefore;
+  reader.end = endBefore;
+}
+
+/** An integer of 0 or more; undefined for no value. Past 2^53 − 1 it stays at that, which is further than any timeout, priority or size goes. */
+function readCount(reader: ProtobufReader, entry: Entry, owner: string): number | undefined {
+  if (entry.at < 0) return undefined;
+  const name = `parameter '${entry.name}' of ${owner}`;
   let count = Number.NaN;
   let seen = 'nothing';
-  while (reader.next()) {
+  readValue(reader, entry, () => {
     if (reader.field !== INT64_PARAM && reader.field !== UINT64_PARAM) {
       reader.skip();
       count = Number.NaN;
       seen = 'another kind of value';
-      continue;
+      return;
     }
     if (reader.wireType !== VARINT) malformed(`${name} has the wire type ${reader.wireType}`);
     reader.varint();
     const signed = reader.field === INT64_PARAM;
     count = signed || reader.high >= 0 ? reader.signed : Number.POSITIVE_INFINITY;
     seen = String(reader.exact(signed));
-  }
-  reader.at = atBefore;
-  reader.end = endBefore;
+  });
   if (!(count >= 0)) {
     throw new BatchportError('BAD_REQUEST', `${name} must be an integer of 0 or more, got ${seen}`);
   }
   return Math.min(count, Number.MAX_SAFE_INTEGER);
+}
+
+function readText(reader: ProtobufReader, entry: Entry, owner: string): string {
+  let text: string | undefined;
+  readValue(reader, entry, () => {
+    if (reader.field === STRING_PARAM) text = reader.string();
+    else {
+      reader.skip();
+      text = undefined;
+    }
+  });
+  if (text !== undefined) return text;
+  throw new BatchportError('BAD_REQUEST', `parameter '${entry.name}' of ${owner} must be a string`);
 }

@@ -222,11 +222,39 @@ test('parameters that ask for what there is not, or are of the wrong kind, are r
     ...rawRequest('m', X32),
     inputs: [{ name: 'x', datatype: 'INT32', shape: [2], parameters: { shared_memory_region: { string_param: 'r' } } }],
   };
+  assertRefused(() => bind(identity('INT32'), shared), 'BAD_REQUEST', /no parameter 'shared_memory_byte_size'/);
+});
+
+test('tensors in shared memory are taken where there is any, and their parameters read exactly', () => {
+  const inShared = (parameters: Message, more: Message = {}) => ({
+    inputs: [{ name: 'x', datatype: 'INT32', shape: [2], parameters }],
+    ...more,
+  });
+  const region = { string_param: 'r' };
+  const place = { shared_memory_region: region, shared_memory_byte_size: { int64_param: '8' } };
+  const bindThem = (message: Message) => () => bind(identity('INT32'), message);
+  assertRefused(bindThem(inShared(place)), 'BAD_REQUEST', /does not use; start it with --system-shared-memory/);
+  for (const [parameters, message] of [
+    [{ ...place, shared_memory_region: { int64_param: '1' } }, /'shared_memory_region' of input 'x' must be a string/],
+    [{ ...place, shared_memory_byte_size: { string_param: '8' } }, /'shared_memory_byte_size' .* integer of 0 or more/],
+    [{ ...place, shared_memory_offset: { int64_param: '-1' } }, /'shared_memory_offset' .* got -1/],
+    [{ shared_memory_byte_size: { int64_param: '8' } }, /no parameter 'shared_memory_region'/],
+  ] as const) {
+    assertRefused(bindThem(inShared(parameters)), 'BAD_REQUEST', message);
+  }
   assertRefused(
-    () => bind(identity('INT32'), shared),
-    'BAD_REQUEST',
-    /'shared_memory_region' of input 'x' is not supported/,
+    bindThem(inShared({ ...place, shared_memory_byte_size: { uint64_param: '4' } })),
+    'BAD_TENSOR',
+    /got 4/,
   );
+  const onRequest = { ...rawRequest('m', X32), parameters: { shared_memory_region: region } };
+  assertRefused(bindThem(onRequest), 'BAD_REQUEST', /belongs to an input or an output, and not to the request/);
+  const contents = { inputs: [{ ...inShared(place).inputs[0], contents: { int_contents: [1, 2] } }] };
+  assertRefused(bindThem(contents), 'BAD_TENSOR', /must have no contents/);
+  const raw = inShared(place, { raw_input_contents: [Buffer.alloc(8)] });
+  assertRefused(bindThem(raw), 'BAD_TENSOR', /1 tensors for 0 inputs that are not in shared memory/);
+  const output = { ...rawRequest('m', X32), outputs: [{ name: 'y', parameters: place }] };
+  assertRefused(bindThem(output), 'BAD_REQUEST', /output 'y' has a tensor in shared memory, which this server/);
 });
 
 test('dimensions that are none, and shapes past all bounds, are refused', () => {
