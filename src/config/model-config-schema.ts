@@ -14,6 +14,7 @@ export const BATCH_ROWS_MAX = 4096;
 export const QUEUE_ROWS_MAX = 2 ** 20;
 export const QUEUE_ROWS_DEFAULT = 1024;
 export const QUEUE_BYTES_DEFAULT = 256 * 2 ** 20;
+export const RESPONSE_CACHE_BYTES_DEFAULT = 64 * 2 ** 20;
 /** Versions of one model that are served at the same time. */
 export const SERVED_VERSIONS_MAX = 1000;
 /** Of src/queue/states.ts. */
@@ -25,6 +26,7 @@ const SLO_MS_MAX = 24 * 3600 * 1000;
 const IDLE_UNLOAD_S_MAX = 30 * 24 * 3600;
 const RUN_TIMEOUT_MS_MIN = 100;
 const RUN_TIMEOUT_MS_MAX = 24 * 3600 * 1000;
+const RESPONSE_TTL_S_MAX = 30 * 24 * 3600;
 const OPTIONS_MAX = 128;
 /** Limits of ONNX Runtime's own option tables. */
 const OPTION_KEY_LENGTH_MAX = 1024;
@@ -232,6 +234,21 @@ export const modelConfigSchema = object({
   })
     .optional()
     .describe('Bounds of the queue of the model.'),
+  response_cache: object({
+    enable: z.boolean('true or false').optional().describe('Default true: to have a response_cache is to want it.'),
+    max_bytes: sizeBytes(2 ** 16, 2 ** 40)
+      .optional()
+      .describe(
+        `Most memory of the answers that one ingress process keeps; those that were not asked for for longest go first. Default ${formatSizeBytes(RESPONSE_CACHE_BYTES_DEFAULT)}.`,
+      ),
+    ttl_s: integer(1, RESPONSE_TTL_S_MAX, 'an integer number of seconds')
+      .optional()
+      .describe('Time for which an answer is kept, in seconds. Default: as long as there is room.'),
+  })
+    .optional()
+    .describe(
+      'Answers are kept, and requests with the same input tensors are answered with them instead of by a run. For models whose outputs depend on their inputs alone. Default: none are.',
+    ),
   memory_budget_bytes: sizeBytes(2 ** 20, 2 ** 44)
     .optional()
     .describe(

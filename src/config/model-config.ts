@@ -16,6 +16,7 @@ import {
   modelConfigSchema,
   QUEUE_BYTES_DEFAULT,
   QUEUE_ROWS_DEFAULT,
+  RESPONSE_CACHE_BYTES_DEFAULT,
 } from './model-config-schema.ts';
 import { suggestion } from './nearest.ts';
 
@@ -71,6 +72,8 @@ export interface ModelConfig {
   /** Longest time of one run; undefined = the server's. */
   readonly runTimeoutMs: number | undefined;
   readonly queue: { readonly maxRows: number; readonly maxBytes: number };
+  /** Bytes that each ingress process keeps of answers, and for how long; undefined = none. */
+  readonly responseCache: { readonly maxBytes: number; readonly ttlS: number | undefined } | undefined;
   /** Limit of ONNX Runtime's arena on one device; undefined = none. */
   readonly memoryBudgetBytes: number | undefined;
   readonly versionPolicy: VersionPolicy;
@@ -213,6 +216,7 @@ function complete(file: ModelConfigFile): ModelConfig {
       maxRows: file.queue?.max_rows ?? Math.max(QUEUE_ROWS_DEFAULT, file.max_batch_size ?? 0),
       maxBytes: file.queue?.max_bytes ?? QUEUE_BYTES_DEFAULT,
     },
+    responseCache: responseCacheOf(file),
     memoryBudgetBytes: file.memory_budget_bytes,
     versionPolicy: policyOf(file.version_policy),
     modelFilename: file.default_model_filename ?? 'model.onnx',
@@ -231,6 +235,11 @@ function prioritiesOf({
   default_priority_level: usual,
 }: ModelConfigFile): ModelConfig['priorities'] {
   return levels === 0 ? undefined : { levels, default: usual ?? Math.floor(levels / 2) + 1 };
+}
+
+function responseCacheOf({ response_cache: cache }: ModelConfigFile): ModelConfig['responseCache'] {
+  if (cache === undefined || cache.enable === false) return undefined;
+  return { maxBytes: cache.max_bytes ?? RESPONSE_CACHE_BYTES_DEFAULT, ttlS: cache.ttl_s };
 }
 
 function warmUpOf(entry: NonNullable<ModelConfigFile['warmup']>[number]): WarmUpConfig {

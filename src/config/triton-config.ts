@@ -116,7 +116,7 @@ export const TRITON_FIELDS: Rules = {
       }),
     }),
   }),
-  response_cache: ignored('answers are not cached'),
+  response_cache: honoured('`response_cache`', { enable: honoured('`enable`') }),
   metric_tags: ignored('metrics have the labels that /metrics shows'),
   cc_model_filenames: ignored('there is one file'),
   model_operations: ignored('no libraries are loaded'),
@@ -206,6 +206,8 @@ class Translation {
     const timeoutUs = this.#integer(policy, 'default_timeout_microseconds');
     if (timeoutUs) set('slo_ms', Math.max(1, Math.round(timeoutUs / 1000)));
     this.#instances(fields, set);
+    const cache = messageOf(fields, 'response_cache');
+    if (cache !== undefined) set('response_cache', { enable: textOf(cache, 'enable') === 'true' });
     const level = this.#integer(messageOf(messageOf(fields, 'optimization') ?? [], 'graph') ?? [], 'level');
     const threads = parametersOf(fields).get('intra_op_thread_count');
     const runtime = {

@@ -55,10 +55,7 @@ export class Deadline {
   foresee(ownTimeoutUs: number | undefined, layout: SlabLayout, rows: number, bodyBytes: number): void {
     let marginRatio = this.#expectedRows > 0 ? HEADED_MARGIN_RATIO : 1;
     this.#unexpect();
-    if (ownTimeoutUs !== undefined && ownTimeoutUs < this.#timeoutUs) {
-      this.#timeoutUs = ownTimeoutUs;
-      marginRatio = 1;
-    }
+    if (this.hasten(ownTimeoutUs)) marginRatio = 1;
     const outlook = this.#outlook;
     outlook.noteBody(layout, rows, bodyBytes);
     const now = nowUs();
@@ -66,6 +63,13 @@ export class Deadline {
     const { decision, finishUs } = outlook.decide(layout, rows, this.atUs - now, marginUs, now);
     if (decision === 'refuse') throw overloaded(outlook.drainUs(now));
     if (finishUs > 0) this.#predictedUs = now + finishUs;
+  }
+
+  /** What the request itself asks for counts where it is sooner. @returns whether it is */
+  hasten(ownTimeoutUs: number | undefined): boolean {
+    if (ownTimeoutUs === undefined || ownTimeoutUs >= this.#timeoutUs) return false;
+    this.#timeoutUs = ownTimeoutUs;
+    return true;
   }
 
   /** @param onPassed is told unless close() comes first. */

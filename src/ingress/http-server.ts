@@ -169,7 +169,8 @@ export class HttpServer {
   ): void {
     const serving = ModelTable.serving(this.#models.find(route.model, route.version));
     const timeoutUs = sooner(headers.deadlineUs, serving.sloUs);
-    if (timeoutUs > 0 && !this.#draining) {
+    const fromHead = serving.decidesFromHead(headers.contentLength);
+    if (timeoutUs > 0 && fromHead && !this.#draining) {
       const refusal = headRefusal(serving.outlook, headers.contentLength, timeoutUs, startedUs);
       if (refusal !== undefined) {
         serving.counters.outcome(OUTCOME_INDEX.rejected);
@@ -183,7 +184,7 @@ export class HttpServer {
     try {
       // Refused from the headers, before a byte of the body has been looked at.
       if (this.#draining) throw shuttingDown();
-      if (serving.producer.full) throw queueFull();
+      if (fromHead && serving.producer.full) throw queueFull();
       exchange.readBody(this.#budget);
     } catch (error) {
       dropBody(request, response, connection, headers);

@@ -2,9 +2,10 @@
  * One inference request from the moment its body is whole to its answer.
  *
  *     decode → admit → place in a slab ──(doorbell)──▶ complete → encode → answered
- *                │                │
- *                └ refused        ├ deadline passed: 504, rows given up
- *                                 └ client left: rows given up
+ *        │       │                │                                 ▲
+ *        │       └ refused        ├ deadline passed: 504, rows given up
+ *        │                        └ client left: rows given up      │
+ *        └ of a model with a response cache that has the answer ────┘
  *
  * Decoding and encoding are done at once, or, where JSON is large, in a thread and come back later; whoever has left by then is passed over.
  *
@@ -32,6 +33,7 @@ import { copyFault } from '../queue/tensor-source.ts';
 import { nowUs } from '../system/clock.ts';
 import { Deadline } from './deadline.ts';
 import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES } from './json-threads.ts';
+import type { ResponseCache } from './response-cache.ts';
 import { type Binding, OUTCOME_INDEX, type Serving } from './served-model.ts';
 import { type RowsOwner, type SplitReceiver, SplitRequest, type SplitTimes } from './split-request.ts';
 
@@ -90,6 +92,9 @@ export class Inference implements RowsOwner, SplitReceiver {
   #placedUs = 0;
   #reserved = 0;
   #deadline: Deadline | undefined;
+  /** Of a model with a response cache: under which the answer is kept, and the time that the cache has taken so far, µs. */
+  #cacheKey: string | undefined;
+  #cacheUs = 0;
   /** Answered, given up, or refused. */
   finished = false;
 
@@ -102,9 +107,9 @@ export class Inference implements RowsOwner, SplitReceiver {
     serving.entered();
   }
 
-  /** It has been let in by its head. @param bytes as declared; -1 where they are not. */
+  /** It has not been refused by its head. @param bytes as declared; -1 where they are not. */
   expectBody(bytes: number): void {
-    this.#deadline?.expectBody(bytes);
+    if (this.#serving.decidesFromHead(bytes)) this.#deadline?.expectBody(bytes);
   }
 
   /**
@@ -154,6 +159,7 @@ export class Inference implements RowsOwner, SplitReceiver {
     const { rows } = request.template;
     const binding = serving.bindingOf(request);
     const { layout, answerRowBytes, positions } = binding;
+    if (serving.cache !== undefined && this.#answerKept(serving.cache, request, binding, bodyBytes)) return;
     const { maxBatchRows: partRows } = serving.segment.geometry;
     const { inputs, bytes: sharedBytes } = request.shared ?? { inputs: request.inputs, bytes: 0 };
     if (rows > partRows) {
@@ -172,8 +178,7 @@ export class Inference implements RowsOwner, SplitReceiver {
     this.#request = request;
     this.#binding = binding;
     const { timeoutUs } = request;
-    if (timeoutUs !== undefined) this.#deadline ??= new Deadline(serving.outlook, this.#startedUs, timeoutUs);
-    const deadline = this.#deadline;
+    const deadline = this.#deadlineWith(timeoutUs);
     deadline?.foresee(timeoutUs, layout, rows, broughtBytes);
     if (answerRowBytes * rows >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(answerRowBytes * rows);
     if (!serving.producer.admit(rows)) throw queueFull();
@@ -187,6 +192,55 @@ export class Inference implements RowsOwner, SplitReceiver {
     const claim = serving.producer.place(this, layout, rows, inputs, atUs);
     if (claim === 'full') throw queueFull();
     if (claim !== undefined) this.placed(claim);
+  }
+
+  /**
+   * Answers with what the cache has kept of an equal request.
+   *
+   * @returns false when it has nothing.
+   * @throws BatchportError when the answer cannot be written as it is asked for, or held.
+   */
+  #answerKept(cache: ResponseCache, request: BoundRequest, binding: Binding, bodyBytes: number): boolean {
+    const startUs = nowUs();
+    const key = cache.keyOf(request);
+    if (key === undefined) return false;
+    const kept = cache.find(key, startUs);
+    const foundUs = nowUs();
+    this.#cacheUs = foundUs - startUs;
+    if (kept === undefined) {
+      this.#cacheKey = key;
+      return false;
+    }
+    this.#request = request;
+    this.#binding = binding;
+    const { rows } = request.template;
+    this.#serving.counters.received(rows, bodyBytes);
+    const outputs = binding.positions.map((position) => kept[position]!);
+    const bytes = outputs.reduce((sum, { data }) => sum + data.length, 0);
+    if (bytes >= RESERVED_FROM_BYTES) this.#reserved = this.#reply.reserve(bytes);
+    // Large JSON is written elsewhere, which takes its time.
+    const deadline = this.#deadlineWith(request.timeoutUs);
+    deadline?.hasten(request.timeoutUs);
+    deadline?.arm(() => this.expire());
+    this.#write(outputs, undefined);
+    return true;
+  }
+
+  /** @param timeoutUs what the request itself asks for. */
+  #deadlineWith(timeoutUs: number | undefined): Deadline | undefined {
+    if (timeoutUs !== undefined) {
+      this.#deadline ??= new Deadline(this.#serving.outlook, this.#startedUs, timeoutUs);
+    }
+    return this.#deadline;
+  }
+
+  /** Puts a copy of a run's outputs into the cache. @param outputs in the order of the request */
+  #keep(key: string, outputs: readonly OutputTensor[]): void {
+    const startUs = nowUs();
+    const { layout, positions } = this.#binding!;
+    const inOrder = layout.outputs.map((_, n) => outputs[positions.indexOf(n)]!);
+    this.#serving.cache?.keep(key, inOrder, startUs);
+    this.#cacheUs += nowUs() - startUs;
   }
 
   /** The time for the answer is over. */
@@ -244,16 +298,26 @@ export class Inference implements RowsOwner, SplitReceiver {
 
   /** @throws BatchportError for values that JSON cannot say, and for outputs that have no room in their place in shared memory */
   #encode(results: readonly OutputTensor[], { sealedAtUs, runAtUs, doneAtUs }: SplitTimes): void {
-    const request = this.#request!;
-    const { shared } = request;
+    const { shared } = this.#request!;
     const outputs = shared === undefined ? results : writeShared(results, shared.targets);
     const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs: nowUs() };
+    if (this.#cacheKey !== undefined) this.#keep(this.#cacheKey, outputs);
+    this.#write(outputs, times);
+  }
+
+  /** @param times of its run; undefined where the cache had the answer. @throws BatchportError for values that JSON cannot say */
+  #write(outputs: readonly OutputTensor[], times: StageTimes | undefined): void {
+    const request = this.#request!;
     if (this.#binding!.hasJson && isLarge(request, outputs))
       void this.#completeLarge(request, outputs.map(copyOf), times);
     else this.#answer(this.#reply.encode(this.#serving, request, outputs), times);
   }
 
-  async #completeLarge(request: BoundRequest, outputs: readonly OutputTensor[], times: StageTimes): Promise<void> {
+  async #completeLarge(
+    request: BoundRequest,
+    outputs: readonly OutputTensor[],
+    times: StageTimes | undefined,
+  ): Promise<void> {
     const { encoder, jsonThreads } = this.#serving;
     try {
       const response = await jsonThreads.write(encoder, request, outputs, () => !this.finished);
@@ -263,18 +327,22 @@ export class Inference implements RowsOwner, SplitReceiver {
     }
   }
 
-  #answer(response: EncodedResponse, { queueUs, runUs, doneUs }: StageTimes): void {
+  #answer(response: EncodedResponse, times: StageTimes | undefined): void {
     this.#finish('ok');
     this.#reply.sendResult(response);
     const { counters } = this.#serving;
     counters.sent(response.body.length);
     // All at once, so that whoever reads them in between finds as many of each.
-    counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
-    counters.stage(QUEUE, queueUs);
-    counters.stage(RUN, runUs);
     const nowSentUs = nowUs();
+    if (times === undefined) counters.cacheHit(this.#cacheUs);
+    else {
+      counters.stage(RECEIVE, this.#placedUs - this.#startedUs);
+      counters.stage(QUEUE, times.queueUs);
+      counters.stage(RUN, times.runUs);
+      counters.stage(SEND, nowSentUs - times.doneUs);
+      if (this.#cacheKey !== undefined) counters.cacheMiss(this.#cacheUs);
+    }
     this.#deadline?.kept(nowSentUs);
-    counters.stage(SEND, nowSentUs - doneUs);
     counters.stage(TOTAL, nowSentUs - this.#startedUs);
   }
 

@@ -52,7 +52,9 @@ export class ModelTable {
     }
     for (const versions of this.#models.values()) {
       for (const entry of versions.values()) {
-        if (next.get(entry.name)?.get(entry.version) !== entry && entry.serving !== undefined) this.#leaving.add(entry);
+        if (next.get(entry.name)?.get(entry.version) === entry || entry.serving === undefined) continue;
+        entry.serving.cache?.close();
+        this.#leaving.add(entry);
       }
     }
     this.#models = next;

@@ -20,6 +20,7 @@ import { ResultReader } from '../queue/result.ts';
 import { Segment } from '../queue/segment.ts';
 import type { JsonThreads } from './json-threads.ts';
 import { Outlook } from './outlook.ts';
+import { CACHED_INPUT_BYTES_MAX, ResponseCache } from './response-cache.ts';
 import type { RowsOwner } from './split-request.ts';
 import { TurnEnd } from './turn-end.ts';
 
@@ -70,6 +71,8 @@ export class Serving {
   readonly jsonThreads: JsonThreads;
   readonly sloUs: number;
   readonly outlook: Outlook;
+  /** Undefined for a model without one. */
+  readonly cache: ResponseCache | undefined;
   /** Why no request is taken at present; undefined while they are. */
   outage: string | undefined;
   readonly #model: ServedModel & { serving: NonNullable<ServedModel['serving']> };
@@ -101,10 +104,20 @@ export class Serving {
     this.reader = new ResultReader(this.segment);
     this.counters = new IngressCounters(this.segment.f64, counterIndex(this.segment.geometry, { ingress: slot }));
     this.counters.inFlight(0);
+    if (serving.responseCache !== undefined) this.cache = new ResponseCache(serving.responseCache, this.counters);
   }
 
   get key(): string {
     return modelKey(this.#model.name, this.#model.version);
+  }
+
+  /**
+   * Whether a request may be refused before its body is there; where it may be answered from the cache, which costs no run, only what it asks for decides.
+   *
+   * @param bodyBytes as declared; -1 where they are not.
+   */
+  decidesFromHead(bodyBytes: number): boolean {
+    return this.cache === undefined || bodyBytes > CACHED_INPUT_BYTES_MAX;
   }
 
   /** Requests accepted and not yet answered. */

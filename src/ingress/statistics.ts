@@ -3,6 +3,7 @@
  *
  *     compute_input: from the head of a request until it lies in a slab    queue: until its batch is closed
  *     compute_infer: the run of its batch    compute_output: from the result to the answer's last write    success: all of it
+ *     cache_hit: the look for an answer that was kept, which has none of these    cache_miss: the look for one that was not, and the keeping of it
  *
  * Batches are formed where they lie, so a batch itself has no time of input or output. They begin anew with a new version, and with a reload of one.
  */
@@ -45,7 +46,10 @@ export function statisticsOf({ name, version, serving }: ModelEntry): ModelStati
   const instances = serving === undefined ? [] : slotsOf(serving.segment, 'instance', readInstanceSlot);
   const success = durationOf(ingresses, 'total');
   // Another ingress may be just counting: clients take it amiss when there are more of one than of another.
-  const stage = (name: Stage) => ({ ...durationOf(ingresses, name), count: success.count });
+  const hits = cacheDuration(ingresses, 'hits', 'hitUs');
+  // What the cache has answered has no stages.
+  const count = Math.max(0, success.count - hits.count);
+  const stage = (name: Stage) => ({ ...durationOf(ingresses, name), count });
   const lastUs = instances.reduce((last, { lastRunUs }) => Math.max(last, lastRunUs), 0);
   return {
     name,
@@ -60,8 +64,8 @@ export function statisticsOf({ name, version, serving }: ModelEntry): ModelStati
       compute_input: stage('receive'),
       compute_infer: stage('run'),
       compute_output: stage('send'),
-      cache_hit: NOTHING,
-      cache_miss: NOTHING,
+      cache_hit: hits,
+      cache_miss: cacheDuration(ingresses, 'misses', 'missUs'),
     },
     batch_stats: batchesOf(instances),
   };
@@ -95,6 +99,11 @@ function durationOf(ingresses: readonly IngressSlot[], name: Stage): Duration {
       return { count: stage.buckets.reduce((all, count) => all + count, 0), ns: Math.round(stage.sum * 1000) };
     }),
   );
+}
+
+/** Times of looking for answers in the cache, of misses also of keeping them. */
+function cacheDuration(ingresses: readonly IngressSlot[], count: 'hits' | 'misses', us: 'hitUs' | 'missUs'): Duration {
+  return sum(ingresses.map(({ cache }) => ({ count: cache[count], ns: Math.round(cache[us] * 1000) })));
 }
 
 function failures(ingresses: readonly IngressSlot[]): Duration {

@@ -35,7 +35,14 @@ const INGRESS = {
   bytesOut: OUTCOMES.length + 2,
   inFlight: OUTCOMES.length + 3,
   failedUs: OUTCOMES.length + 4,
-  stages: OUTCOMES.length + 5,
+  cacheHits: OUTCOMES.length + 5,
+  cacheHitUs: OUTCOMES.length + 6,
+  cacheMisses: OUTCOMES.length + 7,
+  cacheMissUs: OUTCOMES.length + 8,
+  cacheEvictions: OUTCOMES.length + 9,
+  cacheEntries: OUTCOMES.length + 10,
+  cacheBytes: OUTCOMES.length + 11,
+  stages: OUTCOMES.length + 12,
 } as const;
 const INGRESS_WORDS = INGRESS.stages + STAGES.length * LATENCY_WORDS;
 
@@ -107,6 +114,29 @@ export class IngressCounters {
 
   inFlight(requests: number): void {
     this.#words[this.#base + INGRESS.inFlight] = requests;
+  }
+
+  /** A request was answered from the cache, which took so many µs to find the answer. */
+  cacheHit(us: number): void {
+    this.#words[this.#base + INGRESS.cacheHits]!++;
+    this.#words[this.#base + INGRESS.cacheHitUs]! += us;
+  }
+
+  /** A request was answered by a run since the cache did not have its answer; to look for it and to keep it took so many µs. */
+  cacheMiss(us: number): void {
+    this.#words[this.#base + INGRESS.cacheMisses]!++;
+    this.#words[this.#base + INGRESS.cacheMissUs]! += us;
+  }
+
+  /** A kept answer went to make room for another one. */
+  cacheEvicted(): void {
+    this.#words[this.#base + INGRESS.cacheEvictions]!++;
+  }
+
+  /** What the cache of the process holds now. */
+  cacheHolds(entries: number, bytes: number): void {
+    this.#words[this.#base + INGRESS.cacheEntries] = entries;
+    this.#words[this.#base + INGRESS.cacheBytes] = bytes;
   }
 
   /** Time of a stage (index in STAGES), µs. */
@@ -186,7 +216,19 @@ export interface IngressReading {
   readonly bytesIn: number;
   readonly bytesOut: number;
   readonly inFlight: number;
+  readonly cache: CacheReading;
   readonly stages: Readonly<Record<Stage, HistogramReading>>;
+}
+
+/** Of the response cache; zeros for a model without one. */
+export interface CacheReading {
+  readonly hits: number;
+  readonly hitUs: number;
+  readonly misses: number;
+  readonly missUs: number;
+  readonly evictions: number;
+  readonly entries: number;
+  readonly bytes: number;
 }
 
 export function readIngress(words: Float64Array, base: number): IngressReading {
@@ -203,6 +245,15 @@ export function readIngress(words: Float64Array, base: number): IngressReading {
     bytesIn: words[base + INGRESS.bytesIn]!,
     bytesOut: words[base + INGRESS.bytesOut]!,
     inFlight: words[base + INGRESS.inFlight]!,
+    cache: {
+      hits: words[base + INGRESS.cacheHits]!,
+      hitUs: words[base + INGRESS.cacheHitUs]!,
+      misses: words[base + INGRESS.cacheMisses]!,
+      missUs: words[base + INGRESS.cacheMissUs]!,
+      evictions: words[base + INGRESS.cacheEvictions]!,
+      entries: words[base + INGRESS.cacheEntries]!,
+      bytes: words[base + INGRESS.cacheBytes]!,
+    },
     stages: stages as Record<Stage, HistogramReading>,
   };
 }

@@ -22,6 +22,10 @@ import type {
 const SERVER: Subject<ServerItem> = { labels: [], items: ({ server }) => server };
 const BUILD: Subject<Measured> = { labels: ['version', 'node'], items: ({ build }) => build };
 const MODEL: Subject<ModelItem> = { labels: ['model', 'version'], items: ({ models }) => models };
+const CACHE: Subject<ModelItem> = {
+  labels: ['model', 'version'],
+  items: ({ models }) => models.filter(({ model }) => model.caches),
+};
 const PLACEMENT: Subject<PlacementItem> = {
   labels: ['model', 'version', 'device'],
   items: ({ placements }) => placements,
@@ -100,7 +104,7 @@ export const METRICS: readonly Metric[] = [
     by: STAGE,
     buckets: LATENCY,
     name: 'request_stage_seconds',
-    help: 'Time of requests by stage: reading and checking, waiting for a batch, the run of the batch, writing the answer.',
+    help: 'Time of requests by stage: reading and checking, waiting for a batch, the run of the batch, writing the answer. Without those answered from the response cache.',
     read: ({ ingress }, stage) => ingress.stages[stage],
   }),
   histogram({
@@ -109,6 +113,42 @@ export const METRICS: readonly Metric[] = [
     name: 'request_seconds',
     help: 'Time of successful requests from their arrival to their answer.',
     read: ({ ingress }) => ingress.stages.total,
+  }),
+
+  metric({
+    of: CACHE,
+    type: 'counter',
+    name: 'response_cache_hits_total',
+    help: 'Requests of a model with a response cache that were answered from it.',
+    read: ({ ingress }) => ingress.cache.hits,
+  }),
+  metric({
+    of: CACHE,
+    type: 'counter',
+    name: 'response_cache_misses_total',
+    help: 'Requests that were answered by a run since the cache did not have the answer.',
+    read: ({ ingress }) => ingress.cache.misses,
+  }),
+  metric({
+    of: CACHE,
+    type: 'counter',
+    name: 'response_cache_evictions_total',
+    help: 'Kept answers that went to make room for others.',
+    read: ({ ingress }) => ingress.cache.evictions,
+  }),
+  metric({
+    of: CACHE,
+    type: 'gauge',
+    name: 'response_cache_entries',
+    help: 'Answers kept, in all ingress processes together.',
+    read: ({ ingress }) => ingress.cache.entries,
+  }),
+  metric({
+    of: CACHE,
+    type: 'gauge',
+    name: 'response_cache_bytes',
+    help: 'Memory of the answers kept, in all ingress processes together.',
+    read: ({ ingress }) => ingress.cache.bytes,
   }),
 
   metric({

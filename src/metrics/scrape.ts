@@ -6,6 +6,7 @@
  */
 import type { QueueCensus } from '../queue/reclaim.ts';
 import {
+  type CacheReading,
   COUNTER_WORDS,
   type HistogramReading,
   type IngressReading,
@@ -106,6 +107,7 @@ const NO_QUEUE: QueueCensus = {
   usedBytes: 0,
 };
 const NOTHING_COUNTED = readIngress(new Float64Array(COUNTER_WORDS), 0);
+const CACHE_KEYS = Object.keys(NOTHING_COUNTED.cache) as (keyof CacheReading)[];
 
 export function sumUp(snapshot: MetricsSnapshot, own: OwnReadings): Scrape {
   const groups = [...grouped(snapshot.processes, ({ role, device }) => JSON.stringify([role, device])).values()];
@@ -196,6 +198,7 @@ function addIngress(a: IngressReading, b: IngressReading): IngressReading {
     bytesIn: a.bytesIn + b.bytesIn,
     bytesOut: a.bytesOut + b.bytesOut,
     inFlight: a.inFlight + b.inFlight,
+    cache: combine(CACHE_KEYS, (key) => a.cache[key] + b.cache[key]),
     stages: combine(STAGES, (stage) => addHistograms(a.stages[stage], b.stages[stage])),
   };
 }

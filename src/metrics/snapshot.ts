@@ -24,6 +24,8 @@ export interface ModelSnapshot {
   readonly state: ModelState;
   /** Rows; 0 = no batching. */
   readonly maxBatchSize: number;
+  /** It has a response cache. */
+  readonly caches: boolean;
   /** One for each ingress slot; none before the version has a segment. */
   readonly ingress: readonly IngressReading[];
   /** All slots of all devices, whether or not a thread runs there, since their counts stay; none before the version has a segment. */

@@ -181,6 +181,8 @@ export interface ServedModel {
         readonly priorities: { readonly levels: number; readonly default: number } | undefined;
         /** Batches wait for rows to fill them. */
         readonly collects: boolean;
+        /** Of each ingress process; undefined for none. */
+        readonly responseCache: { readonly maxBytes: number; readonly ttlS: number | undefined } | undefined;
         readonly devices: readonly string[];
       }
     | undefined;

@@ -230,6 +230,7 @@ export class ServedVersion {
             sloMs: this.config.sloMs,
             priorities: this.config.priorities,
             collects: this.config.maxQueueDelayUs > 0,
+            responseCache: this.config.responseCache,
             devices: this.placements.map(({ device }) => device),
           };
     return {
@@ -269,12 +270,17 @@ export function publicConfig(config: ModelConfig): Record<string, unknown> {
     ...(config.sloMs === undefined ? {} : { slo_ms: config.sloMs }),
     ...(config.idleUnloadS === undefined ? {} : { idle_unload_s: config.idleUnloadS }),
     ...(config.runTimeoutMs === undefined ? {} : { run_timeout_ms: config.runTimeoutMs }),
+    ...(config.responseCache === undefined ? {} : { response_cache: publicCache(config.responseCache) }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
     ...(config.warmUps.length === 0 ? {} : { warmup: config.warmUps.map(publicWarmUp) }),
     default_model_filename: config.modelFilename,
     version_policy: policyOf(config),
     runtime: runtimeOf(config),
   };
+}
+
+function publicCache({ maxBytes, ttlS }: NonNullable<ModelConfig['responseCache']>): Record<string, unknown> {
+  return { enable: true, max_bytes: maxBytes, ...(ttlS === undefined ? {} : { ttl_s: ttlS }) };
 }
 
 function policyOf({ versionPolicy: policy }: ModelConfig): unknown {

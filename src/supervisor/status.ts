@@ -236,6 +236,7 @@ export function metricsSnapshot(supervisor: Supervisor): MetricsSnapshot {
         version: version.version,
         state: version.record.state,
         maxBatchSize: version.batching?.maxBatchSize ?? 0,
+        caches: version.config.responseCache !== undefined,
         requeuedRows: version.requeuedRows,
         lostRows: version.lostRows,
       };

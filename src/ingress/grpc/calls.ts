@@ -84,7 +84,7 @@ export class Calls {
     const timeoutUs = sooner(serving.sloUs, timeoutUsOf(call, startedUs));
     const inference = new Inference(serving, reply, startedUs, timeoutUs);
     reply.begun(inference);
-    if (serving.producer.full) inference.fail(queueFull());
+    if (serving.decidesFromHead(bytes.length) && serving.producer.full) inference.fail(queueFull());
     else inference.submitMessage(message);
   }
 

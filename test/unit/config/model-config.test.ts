@@ -33,6 +33,8 @@ const accepted: readonly unknown[] = [
   { queue: { max_rows: 1, max_bytes: 4096 } },
   { queue: { max_bytes: '64MiB' } },
   { queue: { max_bytes: '1 GB' } },
+  { response_cache: {} },
+  { response_cache: { enable: false, max_bytes: '64KiB', ttl_s: 1 } },
   { memory_budget_bytes: '1048576' },
   { version_policy: 'all' },
   { version_policy: { latest: 1 } },
@@ -112,6 +114,11 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
     '{"queue": {"max_bytes": "2TiB"}}',
     '1:25: queue.max_bytes is "2TiB"; it must be a number of bytes or a string such as "64MiB" or "2GB", from 4KiB to 1TiB',
     'beyond the schema',
+  ],
+  ['{"response_cache": true}', '1:20: response_cache is true; it must be an object {…}'],
+  [
+    '{"response_cache": {"ttl_s": 0}}',
+    '1:30: response_cache.ttl_s is 0; it must be an integer number of seconds from 1 to 2592000',
   ],
   [
     '{"memory_budget_bytes": 1000}',
@@ -247,6 +254,7 @@ test('without a file, and with an empty object, every default that needs no sign
     idleUnloadS: undefined,
     runTimeoutMs: undefined,
     queue: { maxRows: 1024, maxBytes: 256 * MIB },
+    responseCache: undefined,
     memoryBudgetBytes: undefined,
     versionPolicy: { kind: 'latest', count: 1 },
     modelFilename: 'model.onnx',
@@ -269,6 +277,7 @@ test('every key of the file arrives in its field', () => {
     idle_unload_s: 600,
     run_timeout_ms: 1500,
     queue: { max_rows: 128, max_bytes: '64MiB' },
+    response_cache: { enable: true, max_bytes: '1MiB', ttl_s: 60 },
     memory_budget_bytes: '2GB',
     version_policy: { specific: [10, '9', 10] },
     default_model_filename: 'net.onnx',
@@ -286,6 +295,7 @@ test('every key of the file arrives in its field', () => {
     idleUnloadS: 600,
     runTimeoutMs: 1500,
     queue: { maxRows: 128, maxBytes: 64 * MIB },
+    responseCache: { maxBytes: MIB, ttlS: 60 },
     memoryBudgetBytes: 2e9,
     versionPolicy: { kind: 'specific', versions: ['10', '9'] },
     modelFilename: 'net.onnx',
@@ -344,5 +354,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 38);
+  assert.equal(keys, 42);
 });

@@ -28,6 +28,7 @@ dynamic_batching {
   default_priority_level: 2
   default_queue_policy { max_queue_size: 64 default_timeout_microseconds: 250000 timeout_action: REJECT }
 }
+response_cache { enable: true }
 optimization { graph { level: -1 } execution_accelerators { gpu_execution_accelerator : [ { name : "tensorrt" } ] } }
 parameters { key: "intra_op_thread_count" value: { string_value: "2" } }
 parameters { key: "other" value: { string_value: "x" } }
@@ -45,6 +46,7 @@ test('a configuration of Triton is taken over as far as it can be, and the rest 
     sloMs: 250,
     priorities: { levels: 3, default: 2 },
     queue: { ...DEFAULTS.queue, maxRows: 64 },
+    responseCache: { maxBytes: 64 * 2 ** 20, ttlS: undefined },
     versionPolicy: { kind: 'specific', versions: ['1', '3'] },
     modelFilename: 'net.onnx',
     runtime: { ...DEFAULTS.runtime, intraOpThreads: 2, graphOptimization: 'basic' },
@@ -53,8 +55,8 @@ test('a configuration of Triton is taken over as far as it can be, and the rest 
     '8: output.label_filename is passed over: there are no labels in answers',
     '13: dynamic_batching.preferred_batch_size is passed over: batches are as large as pays, by measured costs',
     '17: dynamic_batching.default_queue_policy.timeout_action is passed over: what is late is answered 504',
-    '19: optimization.execution_accelerators is passed over: choose the device, such as --device tensorrt:0',
-    '21: the parameter "other" is passed over',
+    '20: optimization.execution_accelerators is passed over: choose the device, such as --device tensorrt:0',
+    '22: the parameter "other" is passed over',
   ]);
 });
 
@@ -117,6 +119,7 @@ model_warmup [
 
 test('what is switched off asks for nothing', () => {
   assert.deepEqual(read('model_transaction_policy { decoupled: false }').problems, []);
+  for (const text of ['', 'enable: false']) assert.deepEqual(read(`response_cache { ${text} }`).config, DEFAULTS);
 });
 
 describe('what would change answers, or is wrong, is refused with its place', () => {

@@ -36,12 +36,17 @@ test('every count of an ingress slot has its own place', () => {
   counters.sent(300);
   counters.inFlight(7);
   counters.inFlight(5);
+  for (const us of [10, 20]) counters.cacheHit(us);
+  for (const us of [1, 2, 4]) counters.cacheMiss(us);
+  counters.cacheEvicted();
+  counters.cacheHolds(8, 9);
   STAGES.forEach((_, n) => {
     counters.stage(n, n);
   });
   const reading = readIngress(words, 0);
   assert.deepEqual(Object.values(reading.outcomes), [1, 2, 3, 4, 5, 6, 7]);
   assert.deepEqual([reading.rows, reading.bytesIn, reading.bytesOut, reading.inFlight], [101, 202, 300, 5]);
+  assert.deepEqual(reading.cache, { hits: 2, hitUs: 30, misses: 3, missUs: 7, evictions: 1, entries: 8, bytes: 9 });
   assert.deepEqual(
     STAGES.map((stage) => reading.stages[stage].sum),
     STAGES.map((_, n) => n),

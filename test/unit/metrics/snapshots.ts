@@ -48,6 +48,10 @@ export class FakeModel {
       () => ingress.received(random.int(1, 5), random.int(1, 1e6)),
       () => ingress.sent(random.int(1, 1e6)),
       () => ingress.inFlight(random.int(0, 100)),
+      () => ingress.cacheHit(random.int(1, 100)),
+      () => ingress.cacheMiss(random.int(1, 100)),
+      () => ingress.cacheEvicted(),
+      () => ingress.cacheHolds(random.int(0, 100), random.int(0, 1e6)),
       () => ingress.stage(random.int(0, STAGES.length - 1), 10 ** (1 + random.float() * 6.5)),
       () => instance.batch(random.int(1, 5000), random.int(1, 1e6), 0),
       () => instance.failure(),
@@ -65,6 +69,7 @@ export class FakeModel {
       version: '1',
       state: 'READY',
       maxBatchSize: 32,
+      caches: true,
       ingress: [0, 1].map((slot) => readIngress(this.#words, slot * COUNTER_WORDS)),
       instances: this.instances.map((_, slot) => ({
         device: this.devices[slot >> 1]!,

@@ -19,6 +19,7 @@ const EVERYTHING = {
   idle_unload_s: 60,
   run_timeout_ms: 5000,
   queue: { max_rows: 77, max_bytes: '1MiB' },
+  response_cache: { enable: true, max_bytes: '1MiB', ttl_s: 60 },
   memory_budget_bytes: '64MiB',
   default_model_filename: 'other.onnx',
   version_policy: { specific: ['2', '5'] },
