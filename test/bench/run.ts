@@ -27,6 +27,7 @@ import { NEIGHBOURS } from './neighbours.ts';
 import { OVERLOAD } from './overload.ts';
 import { QUEUE_COST } from './queue-cost.ts';
 import { document, heading, type RunFacts, table, verdicts } from './report.ts';
+import { SHARED_MEMORY } from './shared-memory.ts';
 import { START } from './start.ts';
 import { TUNE } from './tune.ts';
 
@@ -35,6 +36,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   HTTP_JSON,
   GRPC_BINARY,
   LARGE_JSON,
+  SHARED_MEMORY,
   COMPUTE_BOUND,
   IDLE_MEMORY,
   START,

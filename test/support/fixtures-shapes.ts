@@ -110,6 +110,16 @@ const empty = defineFixture({
   reference: () => new Map([['y', tensor('FP32', [2, 0, 8], new Float32Array(0))]]),
 });
 
+const corner = defineFixture({
+  name: 'corner',
+  about: 'the first four values of rows of any length: large inputs, small outputs, hardly any work',
+  inputs: [spec('x', 'FP32', ['N', 'T'])],
+  outputs: [spec('y', 'FP32', ['N', 4])],
+  batchable: true,
+  constants: { start: int64s(0), end: int64s(4), axis: int64s(1) },
+  nodes: [node('Slice', ['x', 'start', 'end', 'axis'], ['y'])],
+});
+
 const emptyRows = defineFixture({
   name: 'empty_rows',
   about: 'a batched output whose rows have no elements, beside one whose rows have',
@@ -268,6 +278,7 @@ export const SHAPES: readonly Fixture[] = [
   scalar,
   recurrent,
   empty,
+  corner,
   emptyRows,
   nonzero,
   halved,
