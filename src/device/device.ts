@@ -6,7 +6,7 @@
  */
 import { MessageChannel } from 'node:worker_threads';
 import { Piscina } from 'piscina';
-import { createLogger, flushLogs, type Logger } from '../config/log.ts';
+import { createLogger, flushLogs, type Logger, setLogging } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
 import { CHILD_EXIT } from '../protocol/child-exit.ts';
 import type { FromDevice, ModelKey, ToDevice } from '../protocol/control.ts';
@@ -106,6 +106,9 @@ export class DeviceProcess {
     switch (message.type) {
       case 'init':
         throw new Error('a device is initialised once: this is a bug');
+      case 'logging':
+        setLogging(this.#log, message.settings);
+        return;
       case 'load':
         void this.#load(message);
         return;

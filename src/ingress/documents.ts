@@ -2,6 +2,8 @@
  * The answers that are documents: health, metadata, configuration, the repository index. Made from what the supervisor last announced.
  */
 import { BatchportError } from '../config/errors.ts';
+import { type LogSettings, logDocument, logSettingsOf } from '../config/log-settings.ts';
+import type { LogLevel } from '../config/settings.ts';
 import { PACKAGE_NAME, PACKAGE_VERSION } from '../config/version.ts';
 import { modelMetadata, serverMetadata } from '../protocol/metadata.ts';
 import type { TensorSpec } from '../tensor/signature.ts';
@@ -14,7 +16,7 @@ import { statisticsOf } from './statistics.ts';
 
 const PLATFORM = 'onnxruntime_onnx';
 /** Extensions of the protocol that the server passes tests for. */
-const EXTENSIONS = ['binary_tensor_data', 'model_configuration', 'schedule_policy', 'statistics'] as const;
+const EXTENSIONS = ['binary_tensor_data', 'logging', 'model_configuration', 'schedule_policy', 'statistics'] as const;
 /** And those that it has where models are loaded on command. */
 const CONTROL_EXTENSIONS = ['model_repository', 'model_repository(unload_dependents)'] as const;
 
@@ -29,11 +31,14 @@ export class Documents {
   /** What changes the documents. */
   readonly control: RemoteControl;
   readonly regions: SharedRegions;
+  /** What is logged. */
+  logging: LogSettings;
   /** Whether the server as a whole is ready, and why not. */
   ready = false;
   reason = 'starting';
 
-  constructor(models: ModelTable, control: RemoteControl, regions: SharedRegions) {
+  constructor(models: ModelTable, control: RemoteControl, regions: SharedRegions, logLevel: LogLevel) {
+    this.logging = logSettingsOf(logLevel);
     this.#models = models;
     this.control = control;
     this.regions = regions;
@@ -71,6 +76,8 @@ export class Documents {
       case 'systemRegions':
       case 'systemRegion':
         return ok(this.regions.status(route.region));
+      case 'logging':
+        return ok(logDocument(this.logging));
       case 'cudaRegions':
         return ok([]);
       case 'cudaRegion':

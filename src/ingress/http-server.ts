@@ -18,6 +18,7 @@ import type { EncodedResponse, OutputTensor } from '../protocol/response-encoder
 import { nowUs } from '../system/clock.ts';
 import { type BodyBudget, BodyRead, type BodyReceiver, canBeDropped, DroppedBody } from './body.ts';
 import { Connection } from './connection.ts';
+import { jsonObject, regionRequest } from './control-body.ts';
 import { headRefusal, sooner } from './deadline.ts';
 import type { Documents } from './documents.ts';
 import { Expander, parseEncoding } from './expand.ts';
@@ -26,7 +27,6 @@ import { asBatchportError, Inference, queueFull, type Reply, shuttingDown } from
 import { listenOn } from './listen-on.ts';
 import { ModelTable } from './model-table.ts';
 import { writeLonePiecesAlone } from './one-write.ts';
-import { regionRequest } from './region-request.ts';
 import { controlParameters } from './remote-control.ts';
 import { answerEncoding, type RequestHeaders, readHeaders } from './request-headers.ts';
 import { type Endpoint, type Route, Router } from './router.ts';
@@ -139,6 +139,12 @@ export class HttpServer {
         this.#withBody(request, response, connection, headers, async (body) => {
           await change(this.#documents, route.region, body);
           sendEmpty(response);
+        });
+      } else if (route.endpoint === 'logging' && request.method === 'POST') {
+        this.#withBody(request, response, connection, headers, async (body) => {
+          await this.#documents.control.changeLogging(jsonObject(body));
+          const { status, document } = this.#documents.answer(route);
+          sendJson(response, status, document);
         });
       } else if (route.endpoint === 'repositoryIndex' && headers.contentLength !== 0 && !headers.expectsContinue) {
         // It takes a small body: `{"ready": true}` leaves out what is not ready.

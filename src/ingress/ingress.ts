@@ -6,7 +6,7 @@
  */
 import { constants as fs, openSync } from 'node:fs';
 import { Socket } from 'node:net';
-import { createLogger, flushLogs, type Logger } from '../config/log.ts';
+import { createLogger, flushLogs, type Logger, setLogging } from '../config/log.ts';
 import type { LogLevel } from '../config/settings.ts';
 import type { FromIngress, IngressSettings, ToIngress } from '../protocol/control.ts';
 import type { SendMessage } from '../system/child.ts';
@@ -59,7 +59,7 @@ export class IngressProcess {
     const end = { slot: init.slot, bellFds, maxTensorBytes: 8 * settings.maxBodyBytes, sharedMemory: this.#regions };
     this.#models = new ModelTable(end, jsonThreads);
     this.#control = new RemoteControl(settings.modelControlMode, (message) => send(message));
-    this.#documents = new Documents(this.#models, this.#control, this.#regions);
+    this.#documents = new Documents(this.#models, this.#control, this.#regions, settings.logLevel as LogLevel);
     this.#http = new HttpServer(this.#models, this.#documents, budget, settings, this.#log);
     if (init.grpcListenFd !== undefined) this.#grpc = this.#makeGrpcPort(settings, budget);
     this.#listenToBell(`/proc/${init.supervisorPid}/fd/${init.bellFd}`);
@@ -109,9 +109,15 @@ export class IngressProcess {
         this.#send({ type: 'models-taken', number: message.number });
         this.#grpc?.readinessChanged();
         return;
-      case 'regions':
-        this.#send({ type: 'regions-taken', number: message.number, missing: this.#regions.update(message.regions) });
+      case 'common': {
+        const { number, regions, logging } = message;
+        setLogging(this.#log, logging);
+        this.#documents.logging = logging;
+        const missing = this.#regions.update(regions);
+        if (missing.length > 0) this.#log.error({ regions: missing.length }, 'shared memory could not be opened');
+        this.#send({ type: 'common-taken', number, missing });
         return;
+      }
       case 'controlled':
         this.#control.answered(message);
         return;

@@ -8,6 +8,7 @@ import { BatchportError, ERRORS, type ErrorCode } from '../config/errors.ts';
 import { MODEL_CONFIG_BYTES_MAX } from '../config/model-config-schema.ts';
 import type { ModelControlMode } from '../config/settings.ts';
 import type { ControlRequest, FromIngress, RegionRequest, ToIngress } from '../protocol/control.ts';
+import { jsonObject } from './control-body.ts';
 
 const PENDING_MAX = 256;
 
@@ -62,6 +63,11 @@ export class RemoteControl {
     await this.#ask({ action: 'unregister-region', ...(name === undefined ? {} : { name }) });
   }
 
+  /** Settled when every process of the server has them. @throws BatchportError */
+  async changeLogging(changes: Readonly<Record<string, unknown>>): Promise<void> {
+    await this.#ask({ action: 'change-logging', changes });
+  }
+
   #ask(request: ControlRequest): Promise<void> {
     if (this.#pending.size >= PENDING_MAX) {
       throw new BatchportError('QUEUE_FULL', 'Too much waits to be done by the server. Retry later.');
@@ -109,20 +115,9 @@ function configOf(parameters: ControlParameters): string | undefined {
 /** The parameters in the JSON body of a request, which may be empty. @throws BAD_REQUEST */
 export function controlParameters(body: Buffer): ControlParameters {
   if (body.length === 0) return new Map();
-  let request: unknown;
-  try {
-    request = JSON.parse(body.toString('utf8'));
-  } catch {
-    throw new BatchportError('BAD_REQUEST', 'The body is not valid JSON.');
-  }
-  const { parameters = {} } = (request ?? {}) as { parameters?: unknown };
-  if (
-    typeof request !== 'object' ||
-    typeof parameters !== 'object' ||
-    parameters === null ||
-    Array.isArray(parameters)
-  ) {
-    throw new BatchportError('BAD_REQUEST', "The body must be an object, and its 'parameters' too.");
+  const { parameters = {} } = jsonObject(body);
+  if (typeof parameters !== 'object' || parameters === null || Array.isArray(parameters)) {
+    throw new BatchportError('BAD_REQUEST', "'parameters' must be an object.");
   }
   return new Map(Object.entries(parameters));
 }

@@ -1,6 +1,7 @@
 /**
  * Messages between the supervisor and its children, over Node's IPC channel: small, plain data. Tensors never travel here.
  */
+import type { LogSettings } from '../config/log-settings.ts';
 import type { WarmUpConfig } from '../config/model-config.ts';
 import type { ModelControlMode } from '../config/settings.ts';
 import type { QueueShape } from '../queue/geometry.ts';
@@ -112,6 +113,7 @@ export type ToDevice =
   /** The run that an instance has been executing for longer than its limit is to end. */
   | { readonly type: 'cancel'; readonly model: ModelKey; readonly slot: number; readonly olderThanMs: number }
   | { readonly type: 'unload'; readonly model: ModelKey }
+  | { readonly type: 'logging'; readonly settings: LogSettings }
   /** Ends the process, once the instances have ended, which are told so through their stop words. */
   | { readonly type: 'stop'; readonly exitCode: number };
 
@@ -210,12 +212,14 @@ export type ToIngress =
       readonly reason: string;
       readonly models: readonly ServedModel[];
     }
-  /** All regions of shared memory that clients have registered. */
+  /** What it has to know beside the models. */
   | {
-      readonly type: 'regions';
-      /** Rises; to be told back when they are open. */
+      readonly type: 'common';
+      /** Rises; to be told back when it has been taken over. */
       readonly number: number;
+      /** All regions of shared memory that clients have registered. */
       readonly regions: readonly SharedRegion[];
+      readonly logging: LogSettings;
     }
   /** What came of a ControlRequest. */
   | {
@@ -235,7 +239,9 @@ export type ControlRequest =
     }
   | { readonly action: 'register-region'; readonly region: RegionRequest }
   /** Without a name all of them. */
-  | { readonly action: 'unregister-region'; readonly name?: string };
+  | { readonly action: 'unregister-region'; readonly name?: string }
+  /** By the names of the protocol, unchecked. */
+  | { readonly action: 'change-logging'; readonly changes: Readonly<Record<string, unknown>> };
 
 /** A region of shared memory, as a client registers it. */
 export interface RegionRequest {
@@ -276,6 +282,6 @@ export type FromIngress =
   /** The models of this number are known, and no request goes to any others from now on. */
   | { readonly type: 'models-taken'; readonly number: number }
   /** The regions of this number are open, but for those of `missing`, by their serials; no others are any more. */
-  | { readonly type: 'regions-taken'; readonly number: number; readonly missing: readonly number[] }
+  | { readonly type: 'common-taken'; readonly number: number; readonly missing: readonly number[] }
   | { readonly type: 'control'; readonly id: number; readonly request: ControlRequest }
   | { readonly type: 'drained'; readonly unanswered: number };

@@ -4,6 +4,7 @@
  */
 import { dirname } from 'node:path';
 import type { Logger } from '../config/log.ts';
+import type { LogSettings } from '../config/log-settings.ts';
 import { readInstance } from '../metrics/counters.ts';
 import { CHILD_EXIT } from '../protocol/child-exit.ts';
 import type { Batching, CanaryReport, FromDevice, LoadOrder, MemoryReport, ToDevice } from '../protocol/control.ts';
@@ -58,6 +59,8 @@ export interface DeviceChildOptions {
   readonly deviceCount: number;
   readonly runTimeoutMs: number;
   readonly logLevel: string;
+  /** What is logged now. */
+  readonly logging: () => LogSettings;
   readonly log: Logger;
   readonly oom: OomWatch;
   readonly ledger: MemoryLedger;
@@ -126,7 +129,7 @@ export class DeviceChild {
   #handle(message: FromDevice): void {
     switch (message.type) {
       case 'hello': {
-        const { bellWriteFds, instancesMax, logLevel } = this.#options;
+        const { bellWriteFds, instancesMax, logLevel, logging } = this.#options;
         this.process.send({
           type: 'init',
           supervisorPid: process.pid,
@@ -135,6 +138,7 @@ export class DeviceChild {
           instancesMax,
           logLevel,
         });
+        this.process.send({ type: 'logging', settings: logging() });
         return;
       }
       case 'alive':

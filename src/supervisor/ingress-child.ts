@@ -34,7 +34,7 @@ export interface IngressChildOptions {
   readonly oom: OomWatch;
   readonly versions: readonly ServedVersion[];
   readonly announcement: () => Extract<ToIngress, { type: 'models' }>;
-  readonly regions: () => Extract<ToIngress, { type: 'regions' }>;
+  readonly common: () => Extract<ToIngress, { type: 'common' }>;
   /** Carries out what a client has asked for. */
   readonly onControl: (request: ControlRequest) => Promise<void>;
   readonly onListening: () => void;
@@ -48,8 +48,8 @@ export class IngressChild {
   /** Numbers of the announcements that were sent last and taken over last. */
   #announced = 0;
   #taken = 0;
-  #regionsAnnounced = false;
-  #regionsTaken = 0;
+  #commonAnnounced = false;
+  #commonTaken = 0;
   #missingRegions: readonly number[] = [];
   #unanswered = 0;
   /** Requests answered well before the current life began. */
@@ -103,19 +103,19 @@ export class IngressChild {
     return this.#taken >= number || this.process.pid === undefined;
   }
 
-  /** Tells it the regions of shared memory, unless it has yet to be told for the first time. */
-  announceRegions(message: Extract<ToIngress, { type: 'regions' }>): void {
-    if (this.#regionsAnnounced) this.#announceRegions(message);
+  /** Tells it what all have to know beside the models, unless it has yet to be told for the first time. */
+  announceCommon(message: Extract<ToIngress, { type: 'common' }>): void {
+    if (this.#commonAnnounced) this.#announceCommon(message);
   }
 
-  #announceRegions(message: Extract<ToIngress, { type: 'regions' }>): void {
-    this.#regionsAnnounced = true;
+  #announceCommon(message: Extract<ToIngress, { type: 'common' }>): void {
+    this.#commonAnnounced = true;
     this.process.send(message);
   }
 
-  /** Whether it has the regions that were announced under this number, and no older ones. One that has yet to be told will be told newer ones. */
-  hasRegions(number: number): boolean {
-    return this.#regionsTaken >= number || !this.#regionsAnnounced || this.process.pid === undefined;
+  /** Whether it has what was announced under this number, and nothing older. One that has yet to be told will be told newer things. */
+  hasCommon(number: number): boolean {
+    return this.#commonTaken >= number || !this.#commonAnnounced || this.process.pid === undefined;
   }
 
   /** Serials of the regions that it could not open. */
@@ -144,7 +144,7 @@ export class IngressChild {
         return;
       case 'hello': {
         this.process.up();
-        const { settings, grpcListenFd, bellReadFd, bellWriteFds, announcement, regions } = this.#options;
+        const { settings, grpcListenFd, bellReadFd, bellWriteFds, announcement, common } = this.#options;
         this.process.send({
           type: 'init',
           supervisorPid: process.pid,
@@ -164,8 +164,8 @@ export class IngressChild {
             systemSharedMemory: settings.systemSharedMemory,
           },
         });
-        // Before the models: a request for one may have its tensors there.
-        this.#announceRegions(regions());
+        // Before the models: a request for one may have its tensors in a region.
+        this.#announceCommon(common());
         this.#announce(announcement());
         return;
       }
@@ -177,8 +177,8 @@ export class IngressChild {
       case 'models-taken':
         this.#taken = message.number;
         return;
-      case 'regions-taken':
-        this.#regionsTaken = message.number;
+      case 'common-taken':
+        this.#commonTaken = message.number;
         this.#missingRegions = message.missing;
         return;
       case 'control':
@@ -200,8 +200,8 @@ export class IngressChild {
     this.#listening = false;
     this.#announced = 0;
     this.#taken = 0;
-    this.#regionsAnnounced = false;
-    this.#regionsTaken = 0;
+    this.#commonAnnounced = false;
+    this.#commonTaken = 0;
     this.#missingRegions = [];
     let requestsCut = 0;
     let answered = 0;

@@ -13,39 +13,30 @@
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { BatchportError } from '../config/errors.ts';
 import type { Logger } from '../config/log.ts';
-import type { RegionRequest, SharedRegion, ToIngress } from '../protocol/control.ts';
+import type { RegionRequest, SharedRegion } from '../protocol/control.ts';
 import { quoteName } from '../protocol/model-interface.ts';
-import type { IngressChild } from './ingress-child.ts';
+import type { CommonState } from './common-state.ts';
 
 const DIRECTORY = '/dev/shm';
 const REGIONS_MAX = 256;
 /** Of a file in a directory, as the kernel has it. */
 const KEY_BYTES_MAX = 255;
 const NAME_MAX = 256;
-/** How often it is looked whether all have heard. */
-const LOOK_MS = 2;
 
 export interface RegionTableOptions {
   /** Whether clients may register any. */
   readonly enabled: boolean;
-  readonly ingresses: readonly IngressChild[];
+  readonly common: CommonState;
   readonly log: Logger;
 }
 
 export class RegionTable {
   readonly #options: RegionTableOptions;
   readonly #regions = new Map<string, SharedRegion>();
-  #announcements = 0;
   #serials = 0;
-  #closed = false;
 
   constructor(options: RegionTableOptions) {
     this.#options = options;
-  }
-
-  /** Everything that an ingress process has to know. */
-  announcement(): Extract<ToIngress, { type: 'regions' }> {
-    return { type: 'regions', number: this.#announcements, regions: [...this.#regions.values()] };
   }
 
   /**
@@ -100,7 +91,6 @@ export class RegionTable {
 
   /** Lets go of all of them, when there are no ingress processes any more. */
   close(): void {
-    this.#closed = true;
     for (const { fd } of this.#regions.values()) closeSync(fd);
     this.#regions.clear();
   }
@@ -119,18 +109,11 @@ export class RegionTable {
     }
   }
 
-  /** Tells all ingress processes what there is, and waits until they have it. @returns serials of the regions that one of them could not open */
-  async #tell(): Promise<readonly number[]> {
-    const { ingresses } = this.#options;
-    this.#announcements++;
-    const announcement = this.announcement();
-    for (const ingress of ingresses) ingress.announceRegions(announcement);
-    while (!ingresses.every((ingress) => ingress.hasRegions(announcement.number))) {
-      // They are being ended, with whatever they have.
-      if (this.#closed) throw new BatchportError('DRAINING', 'The server is shutting down.');
-      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
-    }
-    return ingresses.flatMap(({ missingRegions }) => missingRegions);
+  /** @returns serials of the regions that an ingress process could not open */
+  #tell(): Promise<readonly number[]> {
+    const { common } = this.#options;
+    common.regions = [...this.#regions.values()];
+    return common.tell();
   }
 }
 

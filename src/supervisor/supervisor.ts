@@ -9,7 +9,8 @@
 import { closeSync } from 'node:fs';
 import { BatchportError } from '../config/errors.ts';
 import { ExitError, exitCode } from '../config/exit-codes.ts';
-import { createLogger, flushLogs, type Logger } from '../config/log.ts';
+import { createLogger, flushLogs, type Logger, setLogging } from '../config/log.ts';
+import { changedLogSettings, logSettingsOf } from '../config/log-settings.ts';
 import type { ServerSettings } from '../config/settings.ts';
 import { STOP_GRACE_MS, stopLimitS } from '../config/stop-limit.ts';
 import { PACKAGE_VERSION } from '../config/version.ts';
@@ -22,6 +23,7 @@ import { createPipe, type Pipe } from '../system/pipe.ts';
 import { AdminServer } from './admin-server.ts';
 import { announced } from './announced.ts';
 import { BatchingCache } from './batching-cache.ts';
+import { CommonState } from './common-state.ts';
 import { CostCache } from './cost-cache.ts';
 import { DeviceChild } from './device-child.ts';
 import { GpuWatch } from './gpu-watch.ts';
@@ -92,6 +94,7 @@ export class Supervisor {
   /** Undefined where models are not loaded or unloaded while the server runs. */
   readonly #modelControl: ModelControl | undefined;
   readonly #poll: RepositoryPoll | undefined;
+  readonly #common: CommonState;
   readonly #regions: RegionTable;
   #announcements = 0;
   readonly #admin: AdminServer;
@@ -187,6 +190,7 @@ export class Supervisor {
         deviceCount: devices.length,
         runTimeoutMs: settings.runTimeoutS * 1000,
         logLevel: settings.logLevel,
+        logging: () => this.#common.logging,
         log,
         oom,
         ledger: this.ledger,
@@ -209,14 +213,15 @@ export class Supervisor {
           oom,
           versions: this.versions,
           announcement: () => this.#announcement(),
-          regions: () => this.#regions.announcement(),
+          common: () => this.#common.message(),
           onControl: (request) => this.#control(request),
           onListening: () => this.changed(),
         }),
       );
     }
     const { versions, ingresses, ledger } = this;
-    this.#regions = new RegionTable({ enabled: settings.systemSharedMemory, ingresses, log });
+    this.#common = new CommonState(ingresses, logSettingsOf(settings.logLevel));
+    this.#regions = new RegionTable({ enabled: settings.systemSharedMemory, common: this.#common, log });
     this.#upkeep = new Upkeep({
       versions,
       devices: this.devices,
@@ -339,6 +344,7 @@ export class Supervisor {
   async #control(request: ControlRequest): Promise<void> {
     if (request.action === 'register-region') return this.#regions.register(request.region);
     if (request.action === 'unregister-region') return this.#regions.unregister(request.name);
+    if (request.action === 'change-logging') return this.#changeLogging(request.changes);
     const { action, model, config } = request;
     if (this.#modelControl === undefined || this.settings.modelControlMode !== 'explicit') {
       throw new BatchportError(
@@ -349,6 +355,17 @@ export class Supervisor {
     if (this.state !== 'running') throw new BatchportError('NOT_READY', 'The server is starting or shutting down.');
     this.log.info({ model, action, givenConfig: config !== undefined }, 'a client asks for a model');
     await (action === 'load' ? this.#modelControl.load(model, config) : this.#modelControl.unload(model));
+  }
+
+  /** @throws BAD_REQUEST */
+  async #changeLogging(changes: Readonly<Record<string, unknown>>): Promise<void> {
+    const settings = changedLogSettings(this.#common.logging, changes);
+    // While it is sure to be logged if anything is.
+    this.log.info({ before: this.#common.logging, settings }, 'a client changes what is logged');
+    this.#common.logging = settings;
+    setLogging(this.log, settings);
+    for (const device of this.devices) device.process.send({ type: 'logging', settings });
+    await this.#common.tell();
   }
 
   /** Where the server is, by protocol. */
@@ -425,6 +442,7 @@ export class Supervisor {
       closeSync(readFd);
       closeSync(writeFd);
     }
+    this.#common.close();
     this.#regions.close();
     this.#weightLock.close();
     this.#runtimeFile.remove();

@@ -215,6 +215,19 @@ def control(client):
     assert "late" in names and "simple" in names, names
 
 
+def logging(client):
+    before = client.get_log_settings(as_json=True) if client is grpc else client.get_log_settings()
+    assert before, before
+    wanted = {"log_info": False, "log_warning": True, "log_error": True, "log_verbose_level": 1, "log_format": "ISO8601"}
+    after = client.update_log_settings(wanted, as_json=True) if client is grpc else client.update_log_settings(wanted)
+    told = {key: list(value.values())[0] for key, value in after["settings"].items()} if client is grpc else after
+    for key, value in wanted.items():
+        camel = {"log_verbose_level": "log_verbose_level"}.get(key, key)
+        equal(told[camel], value, key)
+    refused(lambda: client.update_log_settings({"log_file": "/tmp/x"}), "cannot be updated")
+    client.update_log_settings({"log_info": True, "log_verbose_level": 0})
+
+
 async def asynchronous(module, url):
     async with module.InferenceServerClient(url) as client:
         equal(await client.is_server_ready(), True, "state")
@@ -279,6 +292,7 @@ for flavour, client, module in (("HTTP", http, httpclient), ("gRPC", grpc, grpcc
     check(f"{flavour}: failures", lambda: failures(client, module))
     check(f"{flavour}: statistics", lambda: statistics(client))
     check(f"{flavour}: load, unload, index", lambda: control(client))
+    check(f"{flavour}: log settings", lambda: logging(client))
     for datatype in DATATYPES:
         check(f"{flavour}, shared memory: {datatype}", lambda: shared(client, module, datatype))
     check(f"{flavour}: refusals of shared memory", lambda: shared_failures(client))

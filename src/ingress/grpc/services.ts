@@ -3,6 +3,8 @@
  */
 import type { Server, ServerUnaryCall, sendUnaryData } from '@grpc/grpc-js';
 import { BatchportError } from '../../config/errors.ts';
+import { logDocument } from '../../config/log-settings.ts';
+import { readSettingValue, writeSettingValue } from '../../protocol/grpc/log-settings.ts';
 import { type MessageTable, type MessageValue, readMessage, writeMessage } from '../../protocol/grpc/message.ts';
 import {
   CONTROL_REQUEST,
@@ -11,6 +13,7 @@ import {
   INDEX_REQUEST,
   INDEX_RESPONSE,
   LIVE_RESPONSE,
+  LOG_SETTINGS,
   MODEL_CONFIG_RESPONSE,
   MODEL_METADATA_RESPONSE,
   MODEL_REQUEST,
@@ -31,7 +34,6 @@ export const INFERENCE_SERVICE = 'inference.GRPCInferenceService';
 /** Methods that other servers of the protocol have, and why this one does not. */
 const UNSUPPORTED: Readonly<Record<string, string>> = {
   TraceSetting: 'This server writes no traces.',
-  LogSettings: 'The log of this server is set when it is started (--log-level).',
 };
 
 interface Method {
@@ -83,6 +85,17 @@ const METHODS: Readonly<Record<string, Method>> = {
   },
   RepositoryModelLoad: controlMethod('load'),
   RepositoryModelUnload: controlMethod('unload'),
+  LogSettings: {
+    request: LOG_SETTINGS,
+    response: LOG_SETTINGS,
+    answer: async (documents, { settings }) => {
+      const given = settings as readonly { key: string; value: Buffer }[];
+      const changes = given.map(({ key, value }) => [key, readSettingValue(value)] as const);
+      if (changes.length > 0) await documents.control.changeLogging(Object.fromEntries(changes));
+      const now = Object.entries(logDocument(documents.logging));
+      return { settings: now.map(([key, value]) => ({ key, value: writeSettingValue(value) })) };
+    },
+  },
   SystemSharedMemoryStatus: {
     request: REGION_NAME_REQUEST,
     response: REGIONS_RESPONSE,

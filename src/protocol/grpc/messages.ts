@@ -168,6 +168,15 @@ export const REGIONS_RESPONSE = {
   1: { name: 'regions', kind: REGION_ENTRY, repeated: true },
 } satisfies MessageTable;
 
+/** The value is a message of a oneof, of which has to be known what is set: see log-settings.ts. */
+const SETTING_ENTRY = {
+  1: { name: 'key', kind: 'string' },
+  2: { name: 'value', kind: 'bytes' },
+} satisfies MessageTable;
+
+/** LogSettingsRequest and LogSettingsResponse. */
+export const LOG_SETTINGS = { 1: { name: 'settings', kind: SETTING_ENTRY, repeated: true } } satisfies MessageTable;
+
 export const HEALTH_REQUEST = { 1: { name: 'service', kind: 'string' } } satisfies MessageTable;
 /** Status 1 is SERVING, 2 NOT_SERVING, 3 SERVICE_UNKNOWN. */
 export const HEALTH_RESPONSE = { 1: { name: 'status', kind: 'int' } } satisfies MessageTable;
