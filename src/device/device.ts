@@ -251,6 +251,10 @@ export class DeviceProcess {
         this.#log.error({ model: key, slot, reason: end.reason }, 'an arena is of no use any more');
         this.#send({ type: 'poisoned', model: key, slot, reason: end.reason });
         break;
+      case 'unsound':
+        this.#log.error({ model: key, slot, reason: end.reason }, 'an instance cannot run its model any more');
+        this.#send({ type: 'unsound', model: key, slot, reason: end.reason });
+        break;
     }
   }
 

@@ -1,9 +1,9 @@
 /**
  * An instance: one thread running one session, for ever: next batch, run, hand over. It blocks in the queue's futex and in ONNX Runtime, nowhere else. Before it
- * takes batches it proves with a canary run that it can.
+ * takes batches it proves with a canary run that it can, and again when no batch has succeeded for a while.
  *
- * It ends when its stop word is set (after the batch at hand), when its arena is of no use any more, or by an exception, which is a bug. In the last two cases the
- * device process ends as well, the supervisor restarts it, and what the instance held is taken over.
+ * It ends when its stop word is set (after the batch at hand), when its arena is of no use any more, when its canary runs fail, or by an exception, which is a bug. In
+ * the last three cases the device process ends as well, the supervisor restarts it, and what the instance held is taken over.
  */
 import type { MessagePort } from 'node:worker_threads';
 import { COUNTER_WORDS, InstanceCounters } from '../metrics/counters.ts';
@@ -17,10 +17,11 @@ import type { KeyPoints } from '../scheduler/memory-fit.ts';
 import { ArenaRoom } from './arena-room.ts';
 import { BatchRunner } from './batch-runner.ts';
 import { type Canary, isRunFailure, runCanary } from './canary.ts';
+import { InstanceUnsound, Proof } from './proof.ts';
 import { RunControl, STARTED_FAILED, STARTED_SERVING } from './run-control.ts';
 import { RunCosts } from './run-costs.ts';
 import { ArenaPoisoned, type Measured, RunMemory } from './run-memory.ts';
-import { warmUp } from './warm-up.ts';
+import { canaryLayout, warmUp } from './warm-up.ts';
 import { runWarmUps, WarmUpFailed } from './warm-up-runs.ts';
 import { WatchedRunner } from './watched-runner.ts';
 
@@ -59,7 +60,9 @@ export type InstanceEnd =
   /** It never took a batch. */
   | { readonly is: 'unfit'; readonly reason: string }
   /** Its batch is not finished; the process has to end. */
-  | { readonly is: 'poisoned'; readonly reason: string };
+  | { readonly is: 'poisoned'; readonly reason: string }
+  /** Runs that have to succeed fail; the process has to end. */
+  | { readonly is: 'unsound'; readonly reason: string };
 
 /** Runs an instance until it is told to stop, or cannot go on. */
 export function runInstance(task: InstanceTask): InstanceEnd {
@@ -95,6 +98,17 @@ export function runInstance(task: InstanceTask): InstanceEnd {
       segment.f64[executingSince] = 0;
     }
   };
+  const makeProof = (canary: Canary): Proof => {
+    const layout = canaryLayout(segment, signature, canary);
+    const run = (): void => {
+      try {
+        memory.run(layout, 1, (giveBack) => runCanary(runner, signature, canary, 1, giveBack));
+      } finally {
+        segment.f64[executingSince] = 0;
+      }
+    };
+    return new Proof(() => counters.lastRunUs, run);
+  };
   try {
     // What it takes is given back, so that the first batch finds the arena in one piece.
     makeCanaryRun();
@@ -109,20 +123,22 @@ export function runInstance(task: InstanceTask): InstanceEnd {
         segment.f64[executingSince] = 0;
       }
     }
+    const proof = canary === undefined ? undefined : makeProof(canary);
     consumer.serving = true;
     control.started = STARTED_SERVING;
     while (!consumer.stopping) {
       const batch = consumer.next();
-      if (batch === undefined) {
-        memory.idle(canary === undefined ? undefined : makeCanaryRun);
-        continue;
+      if (batch === undefined) memory.idle(canary === undefined ? undefined : makeCanaryRun);
+      else {
+        batches.run(batch);
+        consumer.finish(batch);
       }
-      batches.run(batch);
-      consumer.finish(batch);
+      proof?.renew();
     }
     return { is: 'stopped' };
   } catch (error) {
     if (error instanceof ArenaPoisoned) return { is: 'poisoned', reason: error.message };
+    if (error instanceof InstanceUnsound) return { is: 'unsound', reason: error.message };
     if (error instanceof WarmUpFailed) {
       control.started = STARTED_FAILED;
       return { is: 'unfit', reason: error.message };

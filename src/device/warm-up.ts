@@ -28,7 +28,7 @@ export interface WarmUp {
 
 /** Blocks for the runs it makes. @throws OrtError, RunFault when not even one row runs */
 export function warmUp({ runner, memory, segment, signature, canary, costs }: WarmUp): void {
-  const layout = layoutOf(segment, signature, canary);
+  const layout = canaryLayout(segment, signature, canary);
   const endUs = nowUs() + WARM_UP_US;
   const rowsMax = layout.whole ? 1 : Math.min(ROWS_MAX, segment.geometry.maxBatchRows);
   for (let rows = 1, lastUs = 0; rows <= Math.min(rowsMax, memory.rowsMax(layout)); rows *= 2) {
@@ -50,7 +50,8 @@ export function warmUp({ runner, memory, segment, signature, canary, costs }: Wa
   }
 }
 
-function layoutOf(segment: Segment, signature: ModelSignature, { size }: Canary): SlabLayout {
+/** The layout of requests like the canary. */
+export function canaryLayout(segment: Segment, signature: ModelSignature, { size }: Canary): SlabLayout {
   const batched = isBatched(segment, signature);
   const shapes = signature.inputs.map(({ shape }) => canaryDims(shape, size, 1).slice(batched ? 1 : 0));
   return layoutFor(segment, signature, !batched, shapes);

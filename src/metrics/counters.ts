@@ -167,6 +167,11 @@ export class InstanceCounters {
     observe(this.#words, this.#base + INSTANCE.batchRows, BATCH_BOUNDS, rows);
   }
 
+  /** When the last batch ended, µs on the shared clock; 0 for never. Of an earlier life too. */
+  get lastRunUs(): number {
+    return this.#words[this.#base + INSTANCE.lastRunAtUs]!;
+  }
+
   failure(): void {
     this.#words[this.#base + INSTANCE.failures]!++;
   }

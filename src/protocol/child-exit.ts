@@ -11,6 +11,7 @@ export const CHILD_EXIT = {
   BUG: { code: 70, meaning: 'a bug in an instance' },
   PARENT_GONE: { code: PARENT_GONE_EXIT_CODE, meaning: 'its supervisor was gone' },
   ARENA_POISONED: { code: 73, meaning: 'its memory arena was of no use any more, so it was started afresh' },
+  UNSOUND: { code: 74, meaning: 'its canary runs failed, so it was started afresh' },
   TRIAL_STUCK: { code: 72, meaning: 'a trial run while loading could not be ended' },
 } as const satisfies Record<string, { code: number; meaning: string }>;
 

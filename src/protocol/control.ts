@@ -142,6 +142,8 @@ export type FromDevice =
     }
   /** An instance's arena is of no use any more, and its batch not finished: the process has to be started afresh. */
   | { readonly type: 'poisoned'; readonly model: ModelKey; readonly slot: number; readonly reason: string }
+  /** An instance's canary runs fail: the same. */
+  | { readonly type: 'unsound'; readonly model: ModelKey; readonly slot: number; readonly reason: string }
   /** `memory`: for want of it, and what the weights take where that was found out. */
   | {
       readonly type: 'load-failed';

@@ -165,7 +165,12 @@ export class DeviceChild {
         this.#options.ledger.measured(this.name, message);
         return;
       case 'poisoned':
-        this.#recycle(message);
+        this.#recycle(message, CHILD_EXIT.ARENA_POISONED.code);
+        return;
+      case 'unsound':
+        this.#recycle(message, CHILD_EXIT.UNSOUND.code);
+        this.#unserve(`its device process is started afresh: ${message.reason}`);
+        this.#options.onChange();
         return;
       case 'load-failed':
         this.#settleLoad(
@@ -415,15 +420,18 @@ export class DeviceChild {
     this.#options.onChange();
   }
 
-  /** Lets the process end, and be started afresh: one of its arenas is of no use any more, and goes only with it. The batch that showed that is taken over. */
-  #recycle({ model, slot, reason }: Extract<FromDevice, { type: 'poisoned' }>): void {
+  /**
+   * Lets the process end, and be started afresh: one of its arenas is of no use any more, and goes only with it, or its device. The batch that showed that is taken
+   * over.
+   */
+  #recycle({ model, slot, reason }: Extract<FromDevice, { type: 'poisoned' | 'unsound' }>, exitCode: number): void {
     if (this.#recycling) return;
     const { pid } = this.process;
     this.#recycling = true;
     this.#recycledAtMs = performance.now();
     this.#available = false;
     this.#options.log.error({ model, device: this.name, slot, reason }, 'device process is started afresh');
-    this.#stopInstances(CHILD_EXIT.ARENA_POISONED.code);
+    this.#stopInstances(exitCode);
     setTimeout(() => {
       if (this.process.pid === pid) this.process.condemn('did not end in time', 'it did not end to be started afresh');
     }, RECYCLE_GRACE_MS).unref();

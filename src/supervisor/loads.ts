@@ -229,6 +229,16 @@ export class Loads {
       return;
     }
     placement.loadMs = outcome.loadMs;
+    if (placement.canary?.found && !outcome.canary.found) {
+      // Without a canary it would be taken for sound.
+      this.#failed(
+        load,
+        `it has run on ${device.name} before, and does not any more: ${outcome.canary.detail}`,
+        'canary',
+      );
+      device.discard(version);
+      return;
+    }
     placement.canary = outcome.canary;
     // What has been found out must not be taken for a fact about a file that has come in its place meanwhile.
     const { path, stamp } = version.file;

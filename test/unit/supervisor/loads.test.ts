@@ -239,6 +239,21 @@ test('instances that cannot make their canary run fail the model for now', async
   assert.equal(versions[0]!.record.state, 'READY');
 });
 
+test('a model that took a canary before and takes none after a death of the device is not said to be ready', async (t) => {
+  const { loads, versions, device, enqueue } = makeWorld(t, ['a']);
+  await enqueue();
+  leave(versions[0]!.placements, 'cpu');
+  versions[0]!.move('lost', 'its device process ended');
+  device.next.push({ ...LOADED, canary: { found: false, detail: 'The model took none of 2 made-up inputs.' } });
+  await enqueue();
+  assert.equal(versions[0]!.record.state, 'UNAVAILABLE');
+  assert.match(versions[0]!.record.reason, /has run on cpu before, and does not any more: The model took none/);
+  assert.deepEqual(device.discarded, ['a/1']);
+  loads.retryDue(performance.now() + LATER_MS);
+  await idle(loads);
+  assert.equal(versions[0]!.record.state, 'READY');
+});
+
 test('while a failed model is tried again it still counts as failed', async (t) => {
   const { loads, versions, device, enqueue } = makeWorld(t, ['a']);
   device.next.push(REFUSED);
