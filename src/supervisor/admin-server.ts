@@ -1,7 +1,10 @@
 /**
  * The metrics port: /metrics (Prometheus), /status (JSON), /healthz. Served by the supervisor itself, so it answers while any other process hangs.
+ *
+ * Bound: CONNECTIONS_MAX connections, and no more than a part of the files that the supervisor may have open, which it needs to start processes again.
  */
 import { createServer, type Server } from 'node:http';
+import { openFilesMax } from '../system/open-files.ts';
 
 export interface AdminSource {
   readonly metrics: () => Promise<string>;
@@ -12,6 +15,7 @@ export interface AdminSource {
 
 const TIMEOUT_MS = 10_000;
 const CONNECTIONS_MAX = 256;
+const OPEN_FILES_PART = 1 / 4;
 
 export class AdminServer {
   readonly #fd: number;
@@ -40,7 +44,7 @@ export class AdminServer {
         (error: unknown) => json(500, { error: String(error), code: 'INTERNAL' }),
       );
     });
-    this.#server.maxConnections = CONNECTIONS_MAX;
+    this.#server.maxConnections = Math.min(CONNECTIONS_MAX, Math.floor(openFilesMax() * OPEN_FILES_PART));
   }
 
   listen(): Promise<void> {

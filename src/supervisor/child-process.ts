@@ -76,6 +76,7 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
   #heard = false;
   #isStopped = false;
   #killedFor: { kind: KillKind; reason: string } | undefined;
+  #notStartedFor: string | undefined;
   #lastExit: ExitRecord | undefined;
   readonly #exits = new Map<string, number>();
   readonly #onGone: (() => void)[] = [];
@@ -258,6 +259,7 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
     this.#vigil = initialVigil(this.#watch);
     this.#isStopped = false;
     this.#killedFor = undefined;
+    this.#notStartedFor = undefined;
     // What children print belongs to the log, never to the supervisor's stdout.
     const stdio = ['ignore', 2, 2, 'ipc', ...inherit] as Array<'ignore' | 'ipc' | number>;
     let child: NodeChild;
@@ -271,6 +273,7 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
     } catch (error) {
       // No memory for another process, for one.
       log.error({ ...label, err: error }, `${role} process could not be started`);
+      this.#notStartedFor = (error as Error).message;
       setImmediate(() => this.#exited(0, null, null));
       return;
     }
@@ -289,9 +292,11 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
       this.#options.onMessage(message as In);
     });
     child.on('exit', exited);
-    child.on('error', () => {
-      // Could not be started at all; no exit follows.
-      if (child.pid === undefined) exited(null, null);
+    child.on('error', (error) => {
+      // Could not be started at all, with too many files open for one; no exit follows.
+      if (child.pid !== undefined) return;
+      this.#notStartedFor = error.message;
+      exited(null, null);
     });
   }
 
@@ -300,7 +305,17 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
     this.#child = undefined;
     const killedFor = this.#killedFor;
     const outOfMemory = signal === 'SIGKILL' && killedFor === undefined && oom.killed();
-    const { label: exitLabel, how, blame } = describeEnding({ code, signal, killedFor, outOfMemory });
+    const {
+      label: exitLabel,
+      how,
+      blame,
+    } = describeEnding({
+      code,
+      signal,
+      killedFor,
+      outOfMemory,
+      notStartedFor: this.#notStartedFor,
+    });
     this.#lastExit = { pid, code, signal, how, outOfMemory, atMs: Date.now() };
     this.#exits.set(exitLabel, (this.#exits.get(exitLabel) ?? 0) + 1);
     const takeover = onExit(how, blame);

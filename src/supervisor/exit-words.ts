@@ -17,6 +17,8 @@ export interface Ending {
   readonly killedFor: { readonly kind: KillKind; readonly reason: string } | undefined;
   /** The kernel's out-of-memory killer was at work around the death. */
   readonly outOfMemory: boolean;
+  /** Why there never was a process, where that is known. */
+  readonly notStartedFor?: string | undefined;
 }
 
 export interface EndingWords {
@@ -37,7 +39,7 @@ const CRASHES: Readonly<Partial<Record<NodeJS.Signals, string>>> = {
   SIGSYS: 'a system call that is forbidden here',
 };
 
-export function describeEnding({ code, signal, killedFor, outOfMemory }: Ending): EndingWords {
+export function describeEnding({ code, signal, killedFor, outOfMemory, notStartedFor }: Ending): EndingWords {
   if (signal === 'SIGKILL') {
     if (killedFor !== undefined) {
       const { kind, reason } = killedFor;
@@ -61,7 +63,10 @@ export function describeEnding({ code, signal, killedFor, outOfMemory }: Ending)
     if (crash !== undefined) return both(`signal ${signal}`, `crashed with signal ${signal} (${crash})`, 'worker');
     return both(`signal ${signal}`, `ended from outside by signal ${signal}`, 'outside');
   }
-  if (code === null) return both('could not be started', 'could not be started', 'worker');
+  if (code === null) {
+    const why = notStartedFor === undefined ? '' : `: ${notStartedFor}`;
+    return both('could not be started', `could not be started${why}`, 'worker');
+  }
   const meaning = childExitMeaning(code);
   return both(`exit code ${code}`, `exit code ${code}${meaning === undefined ? '' : ` (${meaning})`}`, 'worker');
 }

@@ -68,6 +68,9 @@ test('other signals come from outside', () => {
   assert.match(ending({ signal: 'SIGTERM' }).how, /SIGTERM/);
 });
 
-test('a process that could not be started says so', () => {
+test('a process that could not be started says so, and why where that is known', () => {
   assert.equal(ending({}).how, 'could not be started');
+  const words = ending({ notStartedFor: 'spawn node EMFILE' });
+  assert.equal(words.how, 'could not be started: spawn node EMFILE');
+  assert.equal(words.label, ending({}).label);
 });
