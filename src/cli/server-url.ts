@@ -9,6 +9,7 @@ import { lstatSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ExitError } from '../config/exit-codes.ts';
 import { resolveSettings } from '../config/settings-resolve.ts';
+import { processStart } from '../system/process-start.ts';
 import { printable, type Terminal } from './terminal.ts';
 
 const FILES_MAX = 100;
@@ -87,9 +88,10 @@ function readServerFile(path: string, endpoint: Endpoint): RunningServer | undef
     const { size, uid } = lstatSync(path);
     // The directory may lie where others can write; a file of theirs could send tensors anywhere.
     if (size > FILE_BYTES_MAX || uid !== process.getuid?.()) return undefined;
-    const { pid, [endpoint]: url } = JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
+    const { pid, started, [endpoint]: url } = JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>;
     if (typeof pid !== 'number' || typeof url !== 'string') return undefined;
-    process.kill(pid, 0);
+    // Another process may have its number by now.
+    if (processStart(pid) === undefined || processStart(pid) !== started) return undefined;
     return { pid, url: url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:') };
   } catch {
     // Gone meanwhile, left by a server that was killed, or not written by one.

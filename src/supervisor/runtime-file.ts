@@ -1,13 +1,14 @@
 /**
  * A small file in the runtime directory by which other commands on the host find this server: `server-<pid>.json` with its addresses.
  *
- * Owner: this process; removed when it stops. A file whose process is dead is removed by the next server that starts. Of no importance to serving:
- * what goes wrong here is logged and that is all.
+ * Owner: this process; removed when it stops. A file whose process is dead is removed by the next server that starts, also where its number belongs to another process
+ * by then. Of no importance to serving: what goes wrong here is logged and that is all.
  */
-import { lstatSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { lstatSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Logger } from '../config/log.ts';
 import { makeDirectory } from '../config/make-directory.ts';
+import { processStart } from '../system/process-start.ts';
 
 export class RuntimeFile {
   readonly #directory: string;
@@ -26,9 +27,14 @@ export class RuntimeFile {
       requirePrivate(this.#directory);
       for (const name of readdirSync(this.#directory)) {
         const pid = /^server-(\d{1,10})\.json$/.exec(name)?.[1];
-        if (pid !== undefined && !isAlive(Number(pid))) rmSync(join(this.#directory, name), { force: true });
+        const path = join(this.#directory, name);
+        if (pid !== undefined && !isOfLiving(Number(pid), path)) rmSync(path, { force: true });
       }
-      writeFileSync(this.#path, `${JSON.stringify({ pid: process.pid, ...addresses })}\n`, { mode: 0o600 });
+      writeFileSync(
+        this.#path,
+        `${JSON.stringify({ pid: process.pid, started: processStart(process.pid), ...addresses })}\n`,
+        { mode: 0o600 },
+      );
     } catch (error) {
       this.#log.warn({ err: error, directory: this.#directory }, 'the runtime directory cannot be used');
     }
@@ -47,11 +53,13 @@ function requirePrivate(directory: string): void {
   }
 }
 
-function isAlive(pid: number): boolean {
+/** Whether a file is that of a process that lives. One that is being written has nothing in it yet. */
+function isOfLiving(pid: number, path: string): boolean {
+  const start = processStart(pid);
+  if (start === undefined) return false;
   try {
-    process.kill(pid, 0);
+    return (JSON.parse(readFileSync(path, 'utf8')) as { started?: unknown }).started === start;
+  } catch {
     return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
 }

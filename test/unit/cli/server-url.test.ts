@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { type Endpoint, serverUrl } from '../../../src/cli/server-url.ts';
+import { processStart } from '../../../src/system/process-start.ts';
 
 let runtimeDir = '';
 beforeEach(() => {
@@ -24,8 +25,8 @@ function find(given?: string, env: Record<string, string> = {}, endpoint: Endpoi
   });
 }
 
-function running(name: string, pid: number, http: string): void {
-  writeFileSync(join(runtimeDir, name), JSON.stringify({ pid, http, metrics: 'http://127.0.0.1:5' }));
+function running(name: string, pid: number, http: string, started = processStart(pid)): void {
+  writeFileSync(join(runtimeDir, name), JSON.stringify({ pid, started, http, metrics: 'http://127.0.0.1:5' }));
 }
 
 // Above the kernel's largest process id.
@@ -75,6 +76,8 @@ test('of several servers the one at the default address is taken, else the user 
 
 test('files of dead servers and files that are not of a server do not count', () => {
   running('server-1.json', NO_PID, 'http://127.0.0.1:1234');
+  // Of a killed server whose number another process has now.
+  running('server-6.json', process.pid, 'http://127.0.0.1:1234', processStart(process.pid)! - 1);
   running('other.json', process.pid, 'http://127.0.0.1:1234');
   writeFileSync(join(runtimeDir, 'server-2.json'), '{');
   writeFileSync(join(runtimeDir, 'server-3.json'), 'null');
