@@ -18,7 +18,7 @@ import { assertIdle, complaints, eventually } from '../support/idle.ts';
 import { residentBytes } from '../support/process-table.ts';
 import { RawConnection, requestBytes } from '../support/raw.ts';
 import { makeRepository } from '../support/repository.ts';
-import { launchServer, type TestServer } from '../support/server.ts';
+import { launchServer, startServer, type TestServer } from '../support/server.ts';
 
 const LIMIT_BYTES = 256 * 1024;
 const MARGIN_BYTES = 128;
@@ -199,6 +199,35 @@ test('small numbers in JSON that grow eightfold in memory are served or refused 
     }
   }
   assert.deepEqual(await usual.pids('ingress'), pids);
+});
+
+test('while as many bytes of bodies are on their way as may be, a further one is refused before a byte of it has come', async (t) => {
+  const server = await startServer(t, {
+    repository: repository.dir,
+    args: ['--ingress', '1', '--max-body-bytes', String(32 * MIB)],
+  });
+  const head = `POST ${INFER} HTTP/1.1\r\nHost: test\r\nContent-Length: ${32 * MIB}\r\n\r\n`;
+  const slow: RawConnection[] = [];
+  for (let n = 0; n < 8; n++) {
+    const connection = await RawConnection.open(server.url);
+    await connection.write(head);
+    await connection.write(Buffer.alloc(32 * MIB - 1, ' '));
+    slow.push(connection);
+  }
+  // All of it is there once even a small body has no room.
+  await eventually(async () => {
+    const { status } = await post(server, [], jsonOf(4096));
+    return status === 429 ? undefined : `answer ${status}`;
+  }, 60_000);
+  const next = await RawConnection.open(server.url);
+  await next.write(head);
+  assertRefused(await next.response(60_000, 'POST'), 'QUEUE_FULL', /as many bytes of requests and answers as it may/);
+  next.destroy();
+  for (const connection of slow) connection.destroy();
+  await eventually(async () => {
+    const { status } = await post(server, [], jsonOf(4096));
+    return status === 200 ? undefined : `answer ${status}`;
+  }, 60_000);
 });
 
 test('many clients that do not take their answers are refused further ones, and memory stays bounded', async () => {
