@@ -7,7 +7,7 @@ import { Journal } from '../soak/journal.ts';
 import { earlyStarts } from '../support/child-log.ts';
 import { infer, json, jsonBody } from '../support/exchange.ts';
 import { assertAllAtWork, untilRunning } from '../support/idle.ts';
-import { allMemoryFiles, descendants, isAlive, memoryFiles } from '../support/process-table.ts';
+import { allMemoryFiles, descendants, isAlive, memoryFiles, namedMemoryFiles } from '../support/process-table.ts';
 import { type CleanUp, makeRepository, temporaryDirectory } from '../support/repository.ts';
 import { startServer } from '../support/server.ts';
 import type { Bench, Measurement } from './benchmark.ts';
@@ -94,6 +94,7 @@ export async function supervisorKilled({ size, cleanUp }: Bench): Promise<Measur
   const runtimeDir = temporaryDirectory(cleanUp, 'runtime');
   const goneMs: number[] = [];
   const readyMs: number[] = [];
+  const sharedBefore = namedMemoryFiles();
   let filesLeft = 0;
   let segmentsLeft = 0;
   for (let round = 0; round < (size.quick ? 1 : 5); round++) {
@@ -108,7 +109,7 @@ export async function supervisorKilled({ size, cleanUp }: Bench): Promise<Measur
     await next.stop();
     filesLeft += fs.readdirSync(runtimeDir).length;
   }
-  filesLeft += fs.readdirSync('/dev/shm').filter((name) => /batchport|^bp/i.test(name)).length;
+  filesLeft += namedMemoryFiles().filter((name) => !sharedBefore.includes(name)).length;
   return [
     { name: 'supervisor-killed.children_gone_ms', values: goneMs },
     one('supervisor-killed.children_gone_at_most_ms', Math.max(...goneMs), { atMost: 2000 }),

@@ -9,7 +9,7 @@ import fs from 'node:fs';
 import { after, before, test } from 'node:test';
 import { infer, inferBytes, jsonBody } from '../support/exchange.ts';
 import { assertAllAtWork, assertIdle, processesOf } from '../support/idle.ts';
-import { allMemoryFiles, memoryFiles } from '../support/process-table.ts';
+import { allMemoryFiles, memoryFiles, namedMemoryFiles } from '../support/process-table.ts';
 import { RawConnection } from '../support/raw.ts';
 import { makeRepository, temporaryDirectory } from '../support/repository.ts';
 import { launchServer, startServer } from '../support/server.ts';
@@ -33,7 +33,8 @@ const addressFiles = () =>
     .readdirSync(runtimeDir)
     .filter((name) => name.startsWith('server-'))
     .sort();
-const ownShared = () => fs.readdirSync('/dev/shm').filter((name) => /batchport|^bp/i.test(name));
+const sharedBefore = namedMemoryFiles();
+const ownShared = () => namedMemoryFiles().filter((name) => !sharedBefore.includes(name));
 
 async function request(url: string, count: number): Promise<void> {
   const connection = await RawConnection.open(url);

@@ -70,13 +70,13 @@ after(() => {
   for (const file of paths) fs.rmSync(file, { force: true });
 });
 
-/** A file of shared memory of this test. */
+/** A file of shared memory of this test. Its name is not one by which others look for what a server has left. */
 class SharedFile {
   readonly key: string;
   readonly path: string;
 
   constructor(bytes: Uint8Array) {
-    this.key = `batchport-test-${process.pid}-${paths.length}`;
+    this.key = `test-client-${process.pid}-${paths.length}`;
     this.path = path.join('/dev/shm', this.key);
     fs.writeFileSync(this.path, bytes);
     paths.push(this.path);
