@@ -112,6 +112,9 @@ test('one that is lost is said to be unavailable, and why', async () => {
   assertRefused(await infer(server.url, 'lost', request), 'NOT_READY', /HTML/);
   repository.add('lost', { fixture: 'simple' });
   server.signal('SIGHUP');
-  await eventually(async () => ((await stateOf('lost')) === 'serving' ? undefined : 'it is not loaded again'));
-  assert.equal((await infer(server.url, 'lost', request)).status, 200);
+  // It may have been loaded and, since nobody asked for it, unloaded before anybody looks: whoever asks finds it.
+  await eventually(async () => {
+    const answer = await infer(server.url, 'lost', request);
+    return answer.status === 200 ? undefined : `it is not loaded again: ${answer.body}`;
+  });
 });
