@@ -126,7 +126,7 @@ export function textList(what: string): SettingKind<readonly string[]> {
   return {
     expects: `a list of ${what}`,
     metavar: 'NAME',
-    schema: z.array(z.string().min(1).max(TEXT_LENGTH_MAX).regex(/^\S+$/)).min(1).max(LIST_LENGTH_MAX),
+    schema: z.array(z.string().min(1).max(TEXT_LENGTH_MAX).regex(/\S/)).min(1).max(LIST_LENGTH_MAX),
     fromText: (value) => value.trim().split(/\s*,\s*(?=[A-Za-z])|\s+/),
   };
 }

@@ -6,6 +6,7 @@ import { type LogSettings, logDocument, logSettingsOf } from '../config/log-sett
 import type { LogLevel } from '../config/settings.ts';
 import { PACKAGE_NAME, PACKAGE_VERSION } from '../config/version.ts';
 import { modelMetadata, serverMetadata } from '../protocol/metadata.ts';
+import { openApiDocument } from '../protocol/openapi.ts';
 import type { TensorSpec } from '../tensor/signature.ts';
 import { isReady, type ModelEntry, ModelTable } from './model-table.ts';
 import type { RemoteControl } from './remote-control.ts';
@@ -76,6 +77,8 @@ export class Documents {
       case 'systemRegions':
       case 'systemRegion':
         return ok(this.regions.status(route.region));
+      case 'openApi':
+        return ok(this.#openApi());
       case 'logging':
         return ok(logDocument(this.logging));
       case 'cudaRegions':
@@ -108,6 +111,26 @@ export class Documents {
   entries(readyOnly: boolean): IndexEntry[] {
     const entries = [...this.#models.all()];
     return (readyOnly ? entries.filter(isReady) : entries).map(indexEntry);
+  }
+
+  #openApi() {
+    const models = [...new Set([...this.#models.all()].filter(isWanted).map(({ name }) => name))].map((name) => {
+      const { announced } = this.#models.look(name, undefined);
+      const { serving } = announced;
+      const versions = this.#models.versions(name).filter(isWanted);
+      return {
+        name,
+        versions: versions.map(({ version }) => version),
+        contract: serving === undefined ? undefined : interfaceOf(announced, serving),
+      };
+    });
+    return openApiDocument({
+      name: PACKAGE_NAME,
+      version: PACKAGE_VERSION,
+      models,
+      control: this.control.open,
+      sharedMemory: this.regions.enabled,
+    });
   }
 
   #modelReady(entry: ModelEntry): Document {

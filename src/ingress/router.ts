@@ -31,6 +31,7 @@ export const ENDPOINTS = {
   repositoryIndex: { path: ['repository', 'index'], methods: ['POST'] },
   repositoryLoad: { path: ['repository', 'models', ':m', 'load'], methods: ['POST'] },
   repositoryUnload: { path: ['repository', 'models', ':m', 'unload'], methods: ['POST'] },
+  openApi: { path: ['openapi.json'], methods: ['GET', 'HEAD'] },
   logging: { path: ['logging'], methods: ['GET', 'HEAD', 'POST'] },
   systemRegions: { path: ['systemsharedmemory', 'status'], methods: ['GET', 'HEAD'] },
   systemRegion: { path: ['systemsharedmemory', 'region', ':r', 'status'], methods: ['GET', 'HEAD'] },
