@@ -26,6 +26,8 @@ export interface Batchability {
   readonly reason: string;
   /** Whether the probe settled it. If not, batching is for the user to decide. */
   readonly proven: boolean;
+  /** Whether another probe, with more memory, may settle it. */
+  readonly provisional?: boolean;
 }
 
 /** The part of a Runner that the probe uses. */
@@ -208,7 +210,7 @@ class Probe {
       return this.#run(inputs, 0, rows);
     } catch (error) {
       if (error instanceof OrtError && isOutOfMemory(error)) {
-        throw unsettled(`There is no memory for ${rows} rows of the probe (${error.message}).`);
+        throw unsettled(`There is no memory for ${rows} rows of the probe (${error.message.trim()}).`, true);
       }
       if (error instanceof OrtError) {
         throw refuted(`The model runs with one row and fails with ${rows}: ${error.message}`);
@@ -293,11 +295,12 @@ function refuted(reason: string): Verdict {
   return new Verdict({ batchable: false, reason, proven: true });
 }
 
-function unsettled(reason: string): Verdict {
+function unsettled(reason: string, provisional = false): Verdict {
   return new Verdict({
     batchable: true,
     reason: `${reason} Set max_batch_size to batch it all the same.`,
     proven: false,
+    ...(provisional ? { provisional } : {}),
   });
 }
 

@@ -11,6 +11,7 @@ import { OrtError } from '../runtime/ort-error.ts';
 import { datatypeInfo } from '../tensor/datatype.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 import { elementsOf, type GivenRunner, runGiven } from './given-run.ts';
+import { isOutOfMemory } from './out-of-memory.ts';
 import { fillProbeRow } from './probe-data.ts';
 import { RunFault } from './slab-run.ts';
 
@@ -33,10 +34,12 @@ const BYTES_MAX = 256 * 2 ** 20;
 /** What a string costs about. */
 const STRING_BYTES = 64;
 
-/** Finds inputs that the model takes. Blocks for the runs it makes. @throws only for a bug */
+/** Finds inputs that the model takes. Blocks for the runs it makes. @throws OrtError when it has not enough memory for any of them: it takes them, and cannot run */
 export function findCanary(runner: GivenRunner, signature: ModelSignature): CanaryFound {
   const sized = signature.inputs.some(({ shape }) => shape.indexOf(-1, 1) > 0);
   let failure = 'they would be too large';
+  let lack: OrtError | undefined;
+  let refused = false;
   for (const size of sized ? SIZES : SIZES.slice(0, 1)) {
     for (const mode of MODES) {
       const canary = { size, mode };
@@ -47,11 +50,14 @@ export function findCanary(runner: GivenRunner, signature: ModelSignature): Cana
       } catch (error) {
         if (!isRunFailure(error)) throw error;
         failure = error.message;
+        if (isOutOfMemory(error)) lack = error;
+        else refused = true;
         // It ran for too long: others would as well.
         if (error instanceof RunFault) return notFound(failure);
       }
     }
   }
+  if (lack !== undefined && !refused) throw lack;
   return notFound(failure);
 }
 

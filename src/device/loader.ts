@@ -6,6 +6,7 @@
  * Bound: one load at a time.
  */
 import { performance } from 'node:perf_hooks';
+import { roundSizeBytes } from '../config/size.ts';
 import type { Batching, LoadOrder, MemoryReport, ModelKey } from '../protocol/control.ts';
 import { BATCH_ROWS_MAX } from '../queue/states.ts';
 import type { ArenaState } from '../runtime/allocator-stats.ts';
@@ -62,12 +63,24 @@ export interface NoMemory {
   readonly weightsBytes: number | undefined;
 }
 
+/** Not even one row of made-up inputs finds memory beside the weights. */
+class RowTooLarge extends Error {
+  readonly weightsBytes: number | undefined;
+
+  constructor(reason: string, limitBytes: number | undefined, weightsBytes: number | undefined) {
+    const place = limitBytes === undefined ? '' : ` in its share of ${roundSizeBytes(limitBytes)}`;
+    super(`a run of one row finds no place beside the weights${place} (${reason.trim()})`);
+    this.weightsBytes = weightsBytes;
+  }
+}
+
 /** @throws what cannot be loaded, for other reasons than memory */
 export function load(task: LoadTask): LoadResult | NoMemory {
   try {
     return loadSession(task);
   } catch (error) {
     if (error instanceof WeightsTooLarge) return { noMemory: error.message, weightsBytes: error.weightsBytes };
+    if (error instanceof RowTooLarge) return { noMemory: error.message, weightsBytes: error.weightsBytes };
     if (isOutOfMemory(error)) return { noMemory: (error as Error).message, weightsBytes: undefined };
     throw error;
   }
@@ -119,6 +132,7 @@ function tryOut(session: Session, task: LoadTask, loadPeakBytes: number | undefi
     const baseBytes = session.arena()?.heldBytes ?? 0;
     return { ...found, batching, memory: { ...weights, loadPeakBytes, fixedShape, keys }, baseBytes };
   } catch (error) {
+    if (isOutOfMemory(error)) throw new RowTooLarge(error.message, order.arenaMaxBytes, weights.weightsBytes);
     if (!(error instanceof RunCancelled)) throw error;
     const detail = `A trial of the model was given up. ${error.message}`;
     return {
@@ -166,12 +180,12 @@ function fits(known: Batching | undefined, signature: ModelSignature): known is 
 
 function decideBatching(runner: WatchedRunner, session: Session, wanted: number | undefined): Batching {
   if (wanted === 0) return { maxBatchSize: 0, reason: 'max_batch_size is 0' };
-  const { batchable, proven, reason } = probeBatchability(runner, session.signature);
+  const { batchable, proven, reason, provisional = false } = probeBatchability(runner, session.signature);
   if (batchable && (proven || wanted !== undefined)) {
     return { maxBatchSize: Math.min(wanted ?? DEFAULT_BATCH_ROWS, BATCH_ROWS_MAX), reason };
   }
   if (wanted !== undefined && wanted > 1) {
     throw new Error(`max_batch_size is ${wanted}, but the model cannot be batched: ${reason}. Set it to 0.`);
   }
-  return { maxBatchSize: 0, reason };
+  return { maxBatchSize: 0, reason, ...(provisional ? { provisional } : {}) };
 }

@@ -17,7 +17,7 @@ const FRAGMENTS = [
 ] as const;
 
 /** Whether a run failed for want of memory: a smaller batch may work. */
-export function isOutOfMemory(error: unknown): boolean {
+export function isOutOfMemory(error: unknown): error is OrtError {
   return error instanceof OrtError && FRAGMENTS.some((fragment) => error.message.includes(fragment));
 }
 

@@ -38,6 +38,8 @@ export interface Batching {
   /** Most rows of a batch; 0 when requests run alone. */
   readonly maxBatchSize: number;
   readonly reason: string;
+  /** The trial found no memory for its runs: one with more of it may find otherwise. */
+  readonly provisional?: boolean;
 }
 
 /** Whether a model took one row of made-up inputs, with which every instance proves itself before it takes batches. */

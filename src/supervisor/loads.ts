@@ -242,9 +242,8 @@ export class Loads {
     placement.canary = outcome.canary;
     // What has been found out must not be taken for a fact about a file that has come in its place meanwhile.
     const { path, stamp } = version.file;
-    if (version.config.maxBatchSize === undefined && fileStamp(path) === stamp) {
-      this.#options.batching.put(path, outcome.batching);
-    }
+    const isFact = version.config.maxBatchSize === undefined && outcome.batching.provisional !== true;
+    if (isFact && fileStamp(path) === stamp) this.#options.batching.put(path, outcome.batching);
     this.#options.costs.seed(version, placement);
     device.process.warming();
     const served = await device.serve(version, placement.slots.slice(0, version.config.instances.min));

@@ -96,6 +96,19 @@ test('a model that takes nothing is left without a canary, with its reason and a
   assert.equal(live(), 0);
 });
 
+test('a model that has no memory for any of them is not taken for one that takes none', () => {
+  const lack = new OrtError(1, 'Failed to allocate memory');
+  const { runner, live } = fakeRunner(() => {
+    throw lack;
+  });
+  assert.throws(() => findCanary(runner, SIGNATURE), lack);
+  assert.equal(live(), 0);
+  const { runner: picky } = fakeRunner(([shape]) => {
+    throw shape![2] === 512 ? lack : new OrtError(2, 'wrong size');
+  });
+  assert.equal(findCanary(picky, SIGNATURE).report.found, false);
+});
+
 test('after a run that had to be cancelled no other is tried', () => {
   let runs = 0;
   const { runner } = fakeRunner(() => {

@@ -80,6 +80,23 @@ test('weights that pass the limit are a lack of memory, with what they take', ()
   assert('noMemory' in result && result.weightsBytes! > 30 * MIB, JSON.stringify(result));
 });
 
+// Story: such a model was said to be ready, and refused every request for want of memory.
+test('a model that has no memory for one row is not loaded, and says how much it may take', () => {
+  const order = { provider: 'cpu', deviceId: 0, intraOpThreads: 1, arenaMaxBytes: 4 * MIB } as const;
+  const result = load(task('bulge', { order }));
+  assert('noMemory' in result, JSON.stringify(result));
+  assert.match(result.noMemory, /^a run of one row finds no place beside the weights in its share of 4 MiB \(.*bytes/);
+  assert(result.weightsBytes! < MIB);
+});
+
+// Story: a batch size of 0 that a trial with too little memory had found was kept for good.
+test('what a trial finds for want of memory is no fact about the model', () => {
+  const order = { provider: 'cpu', deviceId: 0, intraOpThreads: 1, arenaMaxBytes: 1.5 * BULGE_ROW_BYTES } as const;
+  const { batching } = loaded(task('bulge', { order }));
+  assert.deepEqual([batching.maxBatchSize, batching.provisional], [0, true]);
+  assert.equal(loaded(task('bulge')).batching.provisional, undefined);
+});
+
 test('a model whose rows have more than one shape, or run alone, is measured for the shape that was tried', () => {
   const dynamic = loaded(task('dynamic')).memory;
   assert.equal(dynamic.fixedShape, false);

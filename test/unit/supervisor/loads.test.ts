@@ -136,7 +136,7 @@ function makeWorld(t: TestContext, names: readonly string[], devices: readonly s
     loads.enqueueAll(device as unknown as DeviceChild);
     return idle(loads);
   };
-  return { loads, versions, devices: fakes, device: fakes[0]!, enqueue, host };
+  return { loads, versions, devices: fakes, device: fakes[0]!, enqueue, host, batching };
 }
 
 async function idle(loads: Loads): Promise<void> {
@@ -252,6 +252,18 @@ test('a model that took a canary before and takes none after a death of the devi
   loads.retryDue(performance.now() + LATER_MS);
   await idle(loads);
   assert.equal(versions[0]!.record.state, 'READY');
+});
+
+test('a batch size that was found for want of memory is not kept for the next start, another one is', async (t) => {
+  const { loads, versions, devices, batching } = makeWorld(t, ['a', 'b']);
+  const device = devices[0]!;
+  device.next.push({ ...LOADED, batching: { maxBatchSize: 0, reason: 'no memory', provisional: true } });
+  loads.enqueueAll(device as unknown as DeviceChild);
+  await idle(loads);
+  assert.deepEqual(
+    versions.map(({ file }) => batching.get(file.path)),
+    [undefined, LOADED.batching],
+  );
 });
 
 test('while a failed model is tried again it still counts as failed', async (t) => {
