@@ -1,9 +1,8 @@
 /**
  * Remembers, in the cache directory, what a model's trial runs found about batching, so that a restarted server does not run them again.
  *
- * A fact is known by the file's path, size and time of change.
+ * A fact is known by the model's fingerprint (model-weights.ts), so that a copied, moved or touched file is the same model, and another one in its place is not.
  */
-import { statSync } from 'node:fs';
 import type { Logger } from '../config/log.ts';
 import { BATCH_ROWS_MAX } from '../config/model-config-schema.ts';
 import type { Batching } from '../protocol/control.ts';
@@ -16,21 +15,13 @@ export class BatchingCache {
     this.#folder = new CacheFolder(cacheDirectory, 'batching', log, checkBatching);
   }
 
-  get(modelPath: string): Batching | undefined {
-    const identity = identityOf(modelPath);
-    return identity === undefined ? undefined : this.#folder.get(identity);
+  get(fingerprint: string): Batching | undefined {
+    return this.#folder.get(fingerprint);
   }
 
-  put(modelPath: string, batching: Batching): void {
-    const identity = identityOf(modelPath);
-    if (identity !== undefined) this.#folder.put(identity, batching);
+  put(fingerprint: string, batching: Batching): void {
+    this.#folder.put(fingerprint, batching);
   }
-}
-
-/** Undefined when the file is gone. */
-function identityOf(modelPath: string): string | undefined {
-  const stat = statSync(modelPath, { throwIfNoEntry: false });
-  return stat === undefined ? undefined : JSON.stringify([modelPath, stat.size, stat.mtimeMs]);
 }
 
 function checkBatching(value: unknown): Batching | undefined {

@@ -1,13 +1,11 @@
 /**
- * Keeps what runs cost (src/queue/cost-table.ts) across restarts of the server, in the cache directory: by model file, device and runtime settings. Of the instances
- * on a device the one that has run most is kept.
+ * Keeps what runs cost (src/queue/cost-table.ts) across restarts of the server, in the cache directory: by the model's fingerprint, device and runtime settings. Of the
+ * instances on a device the one that has run most is kept.
  */
-import { statSync } from 'node:fs';
 import type { Logger } from '../config/log.ts';
 import { type CostEntry, costVersion, readCosts, writeCost } from '../queue/cost-table.ts';
 import { COST_KEYS, COST_POINTS } from '../queue/geometry.ts';
 import type { Segment } from '../queue/segment.ts';
-import { fileStamp } from '../repository/file-stamp.ts';
 import { CacheFolder } from './cache-folder.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
 
@@ -23,10 +21,11 @@ export class CostCache {
   /** Fills the tables of slots that know nothing yet, before an instance runs there. */
   seed(version: ServedVersion, placement: Placement): void {
     const { segment } = version;
-    if (segment === undefined) return;
+    const identity = identityOf(version, placement);
+    if (segment === undefined || identity === undefined) return;
     const unknowing = placement.slots.filter((slot) => costVersion(segment, slot) === 0);
     if (unknowing.length === 0) return;
-    const entries = this.#folder.get(identity(version, placement)) ?? [];
+    const entries = this.#folder.get(identity) ?? [];
     for (const slot of unknowing) {
       for (const [index, entry] of entries.entries()) writeCost(segment, slot, index, entry);
     }
@@ -35,16 +34,17 @@ export class CostCache {
   /** Writes what has changed. */
   keep(versions: readonly ServedVersion[]): void {
     for (const version of versions) {
-      const { segment, file } = version;
-      // What another file costs is not known by it.
-      if (segment === undefined || fileStamp(file.path) !== file.stamp) continue;
+      const { segment } = version;
+      if (segment === undefined) continue;
       for (const placement of version.placements) {
+        const identity = identityOf(version, placement);
+        if (identity === undefined) continue;
         const stamp = placement.slots.reduce((sum, slot) => sum + costVersion(segment, slot), 0);
         if (stamp === (this.#kept.get(placement) ?? 0)) continue;
         this.#kept.set(placement, stamp);
         const entries = mostRun(segment, placement);
         if (entries.length === 0) continue;
-        this.#folder.put(identity(version, placement), entries);
+        this.#folder.put(identity, entries);
       }
     }
   }
@@ -55,9 +55,10 @@ function mostRun(segment: Segment, { slots }: Placement): CostEntry[] {
   return slots.map((slot) => readCosts(segment, slot)).reduce((best, own) => (runs(own) > runs(best) ? own : best), []);
 }
 
-function identity({ file: { path }, config }: ServedVersion, { device }: Placement): string {
-  const stat = statSync(path, { throwIfNoEntry: false });
-  return JSON.stringify([path, stat?.size, stat?.mtimeMs, device, config.runtime, config.maxBatchSize]);
+/** Undefined where it is not known which model it is. */
+function identityOf({ fingerprint, config }: ServedVersion, { device }: Placement): string | undefined {
+  if (fingerprint === undefined) return undefined;
+  return JSON.stringify([fingerprint, device, config.runtime, config.maxBatchSize]);
 }
 
 function checkCosts(fact: unknown): CostEntry[] | undefined {

@@ -9,7 +9,6 @@
  */
 import type { Logger } from '../config/log.ts';
 import type { Batching } from '../protocol/control.ts';
-import { fileStamp } from '../repository/file-stamp.ts';
 import { checkModelFile } from '../repository/model-file.ts';
 import { type BackoffState, initialBackoff, nextDelay } from '../scheduler/backoff.ts';
 import type { BatchingCache } from './batching-cache.ts';
@@ -31,7 +30,7 @@ type FailureKind = 'refused' | 'memory' | 'deadly' | 'canary';
 
 interface Failure extends Load {
   readonly kind: FailureKind;
-  /** The file that failed. */
+  /** The files that failed. */
   readonly file: string;
   readonly backoff: BackoffState;
   readonly dueMs: number;
@@ -115,7 +114,7 @@ export class Loads {
 
   /** A file that was refused will be refused again, and one that kills its process takes the other models of the device with it; memory comes and goes. */
   #hasAPoint({ device, version, placement, kind, file }: Failure): boolean {
-    if (fileStamp(version.file.source) !== file) return true;
+    if (version.file.stamp !== file) return true;
     return kind === 'canary' || kind === 'memory' || (kind === 'deadly' && !this.#hasOthers(device, placement));
   }
 
@@ -156,7 +155,7 @@ export class Loads {
     device.process.loading();
     if (version.record.state === 'UNAVAILABLE') version.move('load');
     this.#options.onChange();
-    const outcome = await this.#loadAlone(device, version, this.#knownBatching(version));
+    const outcome = await this.#loadAlone(device, version);
     if (this.#stopped) return;
     const load = { device, version, placement };
     this.#tellLedger(device, version, outcome);
@@ -172,10 +171,10 @@ export class Loads {
     this.#options.onChange();
   }
 
-  /** What earlier trials of the file, as it is now, have found out. */
-  #knownBatching({ batching, config, file: { source, stamp } }: ServedVersion): Batching | undefined {
-    if (batching !== undefined && fileStamp(source) === stamp) return batching;
-    return config.maxBatchSize === undefined ? this.#options.batching.get(source) : undefined;
+  /** What earlier trials of the same files have found out. */
+  #knownBatching({ batching, config, fingerprint: loaded }: ServedVersion, fingerprint: string): Batching | undefined {
+    if (batching !== undefined && loaded === fingerprint) return batching;
+    return config.maxBatchSize === undefined ? this.#options.batching.get(fingerprint) : undefined;
   }
 
   #tellLedger(device: DeviceChild, version: ServedVersion, outcome: LoadOutcome): void {
@@ -196,7 +195,7 @@ export class Loads {
   }
 
   /** Loads while nobody else on the host does. */
-  async #loadAlone(device: DeviceChild, version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
+  async #loadAlone(device: DeviceChild, version: ServedVersion): Promise<LoadOutcome> {
     try {
       await this.#options.lock.acquire(`${version.key} on ${device.name}`, this.#stop.signal);
     } catch {
@@ -213,6 +212,9 @@ export class Loads {
       if (!terms.fits) return { kind: 'no memory', message: terms.reason, weightsBytes: undefined };
       // A death of the device must not need a file that may have been replaced by then.
       if (terms.alone) file.hold();
+      const { fingerprint } = terms;
+      const known = fingerprint === undefined ? undefined : this.#knownBatching(version, fingerprint);
+      version.fingerprint = fingerprint;
       return device.available ? await device.load(version, known, terms) : { kind: 'died', outside: true };
     } finally {
       this.#options.lock.release();
@@ -241,9 +243,11 @@ export class Loads {
     }
     placement.canary = outcome.canary;
     // What has been found out must not be taken for a fact about a file that has come in its place meanwhile.
-    const { path, stamp } = version.file;
-    const isFact = version.config.maxBatchSize === undefined && outcome.batching.provisional !== true;
-    if (isFact && fileStamp(path) === stamp) this.#options.batching.put(path, outcome.batching);
+    const { config, file, fingerprint } = version;
+    const isFact = config.maxBatchSize === undefined && outcome.batching.provisional !== true;
+    if (isFact && fingerprint !== undefined && !file.hasChanged) {
+      this.#options.batching.put(fingerprint, outcome.batching);
+    }
     this.#options.costs.seed(version, placement);
     device.process.warming();
     const served = await device.serve(version, placement.slots.slice(0, version.config.instances.min));
@@ -274,7 +278,7 @@ export class Loads {
     placement.reason = reason;
     const nowMs = performance.now();
     const backoff = this.#failures.get(placement)?.backoff ?? initialBackoff(DEVICE_POLICY.slow);
-    this.#putOff({ ...load, kind, file: fileStamp(version.file.source), backoff, dueMs: nowMs }, nowMs);
+    this.#putOff({ ...load, kind, file: version.file.stamp, backoff, dueMs: nowMs }, nowMs);
     this.#options.log.error({ model: version.key, device: device.name, reason }, 'model could not be loaded');
     if (version.servingDevices.length > 0 || version.comingElsewhere(placement)) return;
     const { state } = version.record;

@@ -8,7 +8,6 @@ import type { Logger } from '../config/log.ts';
 import { roundSizeBytes } from '../config/size.ts';
 import type { DeviceMemorySnapshot } from '../metrics/snapshot.ts';
 import type { FromDevice, LoadOrder, MemoryReport } from '../protocol/control.ts';
-import { fileStamp } from '../repository/file-stamp.ts';
 import { findWeights, fingerprint } from '../repository/model-weights.ts';
 import type { Device } from '../runtime/device-name.ts';
 import { gpuSelector } from '../runtime/gpu-selector.ts';
@@ -42,6 +41,8 @@ export type LoadTerms =
       readonly outsideBytes: number;
       /** All of the model is in one file. */
       readonly alone: boolean;
+      /** Of its files; undefined where they cannot be looked at. */
+      readonly fingerprint: string | undefined;
     }
   | { readonly fits: false; readonly reason: string };
 
@@ -60,8 +61,9 @@ export interface MemoryLedgerOptions {
 interface Entry {
   readonly version: ServedVersion;
   readonly placement: Placement;
-  /** The file that has been looked at. */
+  /** The files that have been looked at. */
   stamp: string;
+  fingerprint: string | undefined;
   identity: string | undefined;
   estimateBytes: number;
   /** It is one file, with all of its weights. */
@@ -147,6 +149,7 @@ export class MemoryLedger {
       filesBytes: entry.estimateBytes,
       outsideBytes,
       alone: entry.alone,
+      fingerprint: entry.fingerprint,
     };
   }
 
@@ -300,23 +303,23 @@ export class MemoryLedger {
   /** Finds out about a version's files, unless they are known. */
   async #examine(entry: Entry, device: LedgerDevice): Promise<void> {
     const { version } = entry;
-    const { source } = version.file;
-    const stamp = fileStamp(source);
-    if (stamp === entry.stamp) return;
-    entry.stamp = stamp;
+    const { file } = version;
+    if (file.stamp === entry.stamp) return;
     try {
-      const { bytes, files } = await findWeights(source);
-      entry.alone = files.length === 1;
+      const { bytes, files } = await findWeights(file.source);
+      const [, ...beside] = files;
+      file.names(beside);
+      entry.stamp = file.stamp;
+      entry.alone = beside.length === 0;
       entry.estimateBytes = bytes;
-      entry.identity = memoryIdentity(
-        await fingerprint(files),
-        this.#hardwareOf(device.name),
-        device.loadOrder(version),
-      );
+      entry.fingerprint = await fingerprint(files);
+      entry.identity = memoryIdentity(entry.fingerprint, this.#hardwareOf(device.name), device.loadOrder(version));
       entry.report = this.#options.cache.get(entry.identity);
     } catch (error) {
       // What is wrong with the file is for its load to say.
       this.#options.log.debug({ model: version.key, err: error }, 'the files of a model cannot be looked at');
+      entry.stamp = file.stamp;
+      entry.fingerprint = undefined;
       entry.identity = undefined;
       entry.alone = false;
     }
@@ -395,6 +398,7 @@ function newEntry(version: ServedVersion, placement: Placement): Entry {
     version,
     placement,
     stamp: '',
+    fingerprint: undefined,
     identity: undefined,
     estimateBytes: version.sizeBytes,
     alone: false,

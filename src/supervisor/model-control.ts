@@ -12,7 +12,6 @@ import { join } from 'node:path';
 import { BatchportError } from '../config/errors.ts';
 import { ExitError } from '../config/exit-codes.ts';
 import { formatModelConfigProblem, type ModelConfig, parseModelConfig } from '../config/model-config.ts';
-import { fileStamp } from '../repository/file-stamp.ts';
 import { type RepositoryModel, type RepositoryVersion, readModelDirectory } from '../repository/model-directory.ts';
 import { modelNameProblem } from '../repository/model-name.ts';
 import { deviceProblem, requireOpenFiles, requireQueueMemory } from './preparation.ts';
@@ -237,13 +236,13 @@ function holds({ withdrawn, abandoned, signature }: ServedVersion): boolean {
   return !withdrawn && !abandoned && signature !== undefined;
 }
 
-/** Whether it is that very file under these very settings, and serves. */
+/** Whether it is those very files under these very settings, and serves. */
 function serves(one: ServedVersion, { version, path }: RepositoryVersion, config: ModelConfig): boolean {
   return (
     one.version === version &&
     holds(one) &&
     one.file.path === path &&
-    one.file.stamp === fileStamp(path) &&
+    !one.file.hasChanged &&
     JSON.stringify(one.config) === JSON.stringify(config)
   );
 }

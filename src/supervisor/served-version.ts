@@ -42,6 +42,8 @@ export class ServedVersion {
   readonly version: string;
   readonly file: HeldFile;
   readonly sizeBytes: number;
+  /** Of the files that it was last loaded from, see model-weights.ts; undefined before that, and where they could not be looked at. */
+  fingerprint: string | undefined;
   readonly config: ModelConfig;
   /** Rises with every load on command, so that an old and a new one of the same number are told apart. */
   readonly generation: number;

@@ -3,15 +3,18 @@
  * serving with the reason told, an unloaded model answers what it had, equal loads are one, and a death of the device in the middle harms nothing.
  */
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { Client } from '../../src/client/client.ts';
 import { assertDone, ControlledServer } from '../support/control.ts';
-import { assertRefused, get, infer, json, jsonBody } from '../support/exchange.ts';
+import { assertRefused, get, infer, json, jsonBody, jsonRequest, outputsOf } from '../support/exchange.ts';
+import { EXTERNAL_FILE } from '../support/fixtures-compute.ts';
 import { plusModel } from '../support/fixtures-faults.ts';
 import { assertCallRefused, GrpcClients } from '../support/grpc.ts';
 import { assertIdle, assertNoMoreDescriptors, countDescriptors, eventually, processesOf } from '../support/idle.ts';
 import { makeRepository } from '../support/repository.ts';
 import { launchServer } from '../support/server.ts';
+import { assertSameTensors, tensor } from '../support/tensor.ts';
 
 const repository = makeRepository({ after }, { slow: { config: { max_batch_size: 4 } } });
 for (const name of ['plus', 'other', 'unused']) repository.writeFile([name, '1', 'model.onnx'], plusModel(1));
@@ -103,6 +106,25 @@ test('a file that cannot be loaded leaves the old one serving, and the reason is
   assertDone(await control.load('plus'));
   assert.equal(await control.valueOfTen('plus'), 16);
   assert.equal((await control.indexOf('plus'))[0]!.reason, '');
+});
+
+test('a file of weights that has changed beside the model is a change of the model', async () => {
+  repository.add('external');
+  assertDone(await control.load('external'));
+  const served = () => server.logs.filter(({ msg, model }) => msg === 'model is served' && /external/.test(`${model}`));
+  assert.equal(served().length, 1);
+  assertDone(await control.load('external'));
+  assert.equal(served().length, 1);
+  const weights = repository.writeFile(['external', '1', 'new'], new Uint8Array(32));
+  fs.renameSync(weights, repository.path('external', '1', EXTERNAL_FILE));
+  assertDone(await control.load('external'));
+  const x = tensor('FP32', [1, 8], Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8));
+  assertSameTensors(
+    outputsOf(await infer(server.url, 'external', jsonRequest(new Map([['x', x]])))),
+    new Map([['y', x]]),
+  );
+  assertDone(await control.unload('external'));
+  repository.remove('external');
 });
 
 test('the highest version takes the place of the one before, and a removed one comes back', async () => {

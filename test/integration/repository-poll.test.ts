@@ -1,11 +1,14 @@
 /** A repository that is looked at again at intervals (`--model-control-mode poll`): what is new, changed, repaired or gone is found out without a command. */
 import fs from 'node:fs';
 import { after, before, test } from 'node:test';
-import { assertRefused, infer, json, jsonBody, send } from '../support/exchange.ts';
+import { assertRefused, infer, json, jsonBody, jsonRequest, outputsOf, send } from '../support/exchange.ts';
+import { EXTERNAL_FILE } from '../support/fixtures-compute.ts';
 import { plusModel } from '../support/fixtures-faults.ts';
 import { eventually } from '../support/idle.ts';
+import { modelFiles } from '../support/models.ts';
 import { makeRepository } from '../support/repository.ts';
 import { launchServer } from '../support/server.ts';
+import { tensor } from '../support/tensor.ts';
 
 const repository = makeRepository({ after }, {});
 repository.writeFile(['plus', '1', 'model.onnx'], plusModel(1));
@@ -49,6 +52,26 @@ test('a repaired configuration needs no restart', async () => {
   assertRefused(await ask('faulty'), 'NOT_READY', /max_batch_siz/);
   repository.writeConfig('faulty', '{"max_batch_size": 8}');
   await untilGives('faulty', 11);
+});
+
+test('a changed file of weights beside a model that has not changed is loaded', async () => {
+  repository.add('external');
+  const x = tensor('FP32', [1, 8], new Float32Array(8));
+  const outputs = async () => {
+    const answer = await infer(server.url, 'external', jsonRequest(new Map([['x', x]])));
+    return answer.status === 200 ? String(outputsOf(answer).get('y')!.data) : `status ${answer.status}`;
+  };
+  const untilAnswers = (bias: Float32Array) =>
+    eventually(async () => {
+      const y = await outputs();
+      return y === String(bias) ? undefined : `the model gives ${y}`;
+    });
+  const first = modelFiles('external').sideFiles!.get(EXTERNAL_FILE)!;
+  await untilAnswers(new Float32Array(first.slice().buffer));
+  const other = Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8);
+  const file = repository.writeFile(['external', '1', 'new'], new Uint8Array(other.buffer));
+  fs.renameSync(file, repository.path('external', '1', EXTERNAL_FILE));
+  await untilAnswers(other);
 });
 
 test('a half copied file leaves the old one serving until it is whole', async () => {

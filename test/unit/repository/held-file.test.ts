@@ -52,12 +52,48 @@ test('one that has been written over is read by its name', (t) => {
 test('another look takes the file that is there now', (t) => {
   const { file, replace } = makeFile(t);
   const { stamp } = file;
+  assert(!file.hasChanged);
   replace('a new one');
+  assert(file.hasChanged);
   file.look();
+  assert(!file.hasChanged);
   assert.notEqual(file.stamp, stamp);
   file.hold();
   replace('a third');
   assert.equal(contentOf(file), 'a new one');
+});
+
+test('a change of a file beside it that it names is one of its own, and so is one that comes or goes', (t) => {
+  const { file, name } = makeFile(t);
+  const weights = `${name}_data`;
+  const stamps = new Set([file.stamp]);
+  const tell = () => stamps.add(file.stamp).size;
+  fs.writeFileSync(weights, 'old');
+  assert(!file.hasChanged, 'nothing names it');
+  file.names([weights]);
+  assert(!file.hasChanged);
+  assert.equal(tell(), 2);
+  fs.writeFileSync(weights, 'a new one');
+  file.names([weights]);
+  assert(file.hasChanged);
+  assert.equal(tell(), 3);
+  fs.rmSync(weights);
+  assert(file.hasChanged);
+  assert.equal(tell(), 4);
+  file.look();
+  file.names([weights]);
+  assert(!file.hasChanged);
+  fs.writeFileSync(weights, 'back');
+  assert(file.hasChanged);
+});
+
+test('what is held is one model, whatever becomes of its name', (t) => {
+  const { file, replace } = makeFile(t);
+  file.hold();
+  const { stamp } = file;
+  replace('a new one');
+  assert.equal(file.stamp, stamp);
+  assert(file.hasChanged);
 });
 
 test('descriptors are given back', (t) => {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { createLogger } from '../../../src/config/log.ts';
 import { DEFAULT_MODEL_CONFIG } from '../../../src/config/model-config.ts';
-import type { LoadOrder } from '../../../src/protocol/control.ts';
+import type { Batching, LoadOrder } from '../../../src/protocol/control.ts';
 import type { Device } from '../../../src/runtime/device-name.ts';
 import { BatchingCache } from '../../../src/supervisor/batching-cache.ts';
 import { CostCache } from '../../../src/supervisor/cost-cache.ts';
@@ -46,8 +46,9 @@ class FakeDevice {
   available = true;
   readonly next: LoadOutcome[] = [];
   serveOutcome: ServeOutcome = { kind: 'serving' };
-  /** Keys of the versions whose loads began. */
+  /** Keys of the versions whose loads began, and the largest batches that were known before. */
   readonly loads: string[] = [];
+  readonly known: (number | undefined)[] = [];
   running = 0;
   mostRunning = 0;
   readonly moves: string[] = [];
@@ -72,8 +73,9 @@ class FakeDevice {
     );
   }
 
-  async load(version: ServedVersion): Promise<LoadOutcome> {
+  async load(version: ServedVersion, known: Batching | undefined): Promise<LoadOutcome> {
     this.loads.push(version.key);
+    this.known.push(known?.maxBatchSize);
     this.mostRunning = Math.max(this.mostRunning, ++this.running);
     await new Promise((resolve) => setImmediate(resolve));
     this.running--;
@@ -372,4 +374,30 @@ test('a load that the kernel ended for want of memory is not begun again while t
   await idle(loads);
   assert.deepEqual(device.loads, ['a/1', 'a/1']);
   assert.equal(versions[0]!.record.state, 'READY');
+});
+
+test('what trials have found out is known again of the same files, wherever they lie and whenever they were written, and not of others', async (t) => {
+  const { versions, device, enqueue } = makeWorld(t, ['a', 'copied', 'other']);
+  const [first] = versions;
+  fs.utimesSync(first!.file.path, 1, 1);
+  // As long as the others, and written at the same time.
+  fs.writeFileSync(versions[2]!.file.path, 'a modem');
+  fs.utimesSync(versions[2]!.file.path, 1, 1);
+  await enqueue();
+  assert.deepEqual(device.loads, ['a/1', 'copied/1', 'other/1']);
+  assert.deepEqual(device.known, [undefined, 4, undefined]);
+});
+
+test('a file that is replaced in the middle of its load does not get what was found out about the one before', async (t) => {
+  const { versions, device, enqueue } = makeWorld(t, ['a', 'b']);
+  const [a, b] = versions;
+  fs.writeFileSync(b!.file.path, 'another');
+  const load = device.load.bind(device);
+  device.load = async (version, known) => {
+    if (version === a) fs.writeFileSync(a!.file.path, 'another');
+    return load(version, known);
+  };
+  await enqueue();
+  assert.deepEqual(device.known, [undefined, undefined]);
+  assert.equal(a!.batching?.maxBatchSize, 4);
 });

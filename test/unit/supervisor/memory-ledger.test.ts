@@ -9,7 +9,7 @@ import type { LoadOrder, MemoryReport } from '../../../src/protocol/control.ts';
 import { type Device, parseDeviceName } from '../../../src/runtime/device-name.ts';
 import { GpuWatch } from '../../../src/supervisor/gpu-watch.ts';
 import { MemoryCache } from '../../../src/supervisor/memory-cache.ts';
-import { type LedgerDevice, MemoryLedger } from '../../../src/supervisor/memory-ledger.ts';
+import { type LedgerDevice, type LoadTerms, MemoryLedger } from '../../../src/supervisor/memory-ledger.ts';
 import { ServedVersion } from '../../../src/supervisor/served-version.ts';
 import type { GpuMemory } from '../../../src/system/nvml.ts';
 import { temporaryDirectory } from '../../support/repository.ts';
@@ -77,6 +77,13 @@ const NO_LIMIT = {
   alone: true,
 };
 
+function withoutFingerprint(terms: LoadTerms) {
+  assert(terms.fits);
+  const { fingerprint, ...rest } = terms;
+  assert.match(fingerprint ?? '', /^[0-9a-f]{64}$/);
+  return rest;
+}
+
 const report = (changes: Partial<MemoryReport> = {}): MemoryReport => ({
   weightsBytes: 2 * MIB,
   outsideBytes: 0,
@@ -89,7 +96,7 @@ const report = (changes: Partial<MemoryReport> = {}): MemoryReport => ({
 test('without a budget a CPU sets no limit, and what runs may take is a part of what the host has left', async (t) => {
   const { ledger, versions, host, admit } = makeWorld(t);
   const [a] = versions;
-  assert.deepEqual(await admit(a!), NO_LIMIT);
+  assert.deepEqual(withoutFingerprint(await admit(a!)), NO_LIMIT);
   assert.equal(ledger.roomBytes('cpu', a!), (8 * GIB - GIB / 2) / 2);
   host.availableBytes = 0;
   assert.equal(ledger.roomBytes('cpu', a!), 64 * MIB, 'not worth splitting batches for');
@@ -267,7 +274,7 @@ test('two processes on one GPU have half of it each, and do not count each other
 
 test('without a driver a GPU has no account, and its own budget counts where there is one', async (t) => {
   const open = makeWorld(t, { devices: ['cuda:0'] });
-  assert.deepEqual(await open.admit(open.versions[0]!), NO_LIMIT);
+  assert.deepEqual(withoutFingerprint(await open.admit(open.versions[0]!)), NO_LIMIT);
   const config = { memoryBudgetBytes: 300 * MIB };
   const own = makeWorld(t, { devices: ['cuda:0'], config });
   const terms = await own.admit(own.versions[0]!);
@@ -276,6 +283,6 @@ test('without a driver a GPU has no account, and its own budget counts where the
 
 test('WebGPU takes no limit: its budget decides on loads alone', async (t) => {
   const { versions, admit } = makeWorld(t, { devices: ['webgpu:0'], budgetBytes: 10 * MIB, models: { a: 4, b: 20 } });
-  assert.deepEqual(await admit(versions[0]!), { ...NO_LIMIT, filesBytes: 4 * MIB });
+  assert.deepEqual(withoutFingerprint(await admit(versions[0]!)), { ...NO_LIMIT, filesBytes: 4 * MIB });
   assert(!(await admit(versions[1]!)).fits);
 });
