@@ -259,11 +259,14 @@ test('a model that took a canary before and takes none after a death of the devi
 test('a batch size that was found for want of memory is not kept for the next start, another one is', async (t) => {
   const { loads, versions, devices, batching } = makeWorld(t, ['a', 'b']);
   const device = devices[0]!;
+  // Facts are those of a file's bytes.
+  fs.writeFileSync(versions[1]!.file.path, 'another model');
+  versions[1]!.file.look();
   device.next.push({ ...LOADED, batching: { maxBatchSize: 0, reason: 'no memory', provisional: true } });
   loads.enqueueAll(device as unknown as DeviceChild);
   await idle(loads);
   assert.deepEqual(
-    versions.map(({ file }) => batching.get(file.path)),
+    versions.map(({ fingerprint }) => batching.get(fingerprint!)),
     [undefined, LOADED.batching],
   );
 });
