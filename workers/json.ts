@@ -1,2 +1,2 @@
-/** Piscina's entry for reading and writing large JSON: see src/ingress/json-task.ts. */
-export { readJson, writeJson } from '../src/ingress/json-task.ts';
+/** Piscina's entry for reading and writing large JSON and for processing large outputs: see src/ingress/json-task.ts. */
+export { processOutputs, readJson, writeJson } from '../src/ingress/json-task.ts';

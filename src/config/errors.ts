@@ -79,7 +79,11 @@ export const ERRORS = {
     meaning: 'The client left before its answer; seen in logs and metrics only.',
   },
   INTERNAL: { http: 500, grpc: 'INTERNAL', meaning: 'A fault of the server.' },
-  MODEL_FAILED: { http: 500, grpc: 'INTERNAL', meaning: "The model's own run failed; the message is ONNX Runtime's." },
+  MODEL_FAILED: {
+    http: 500,
+    grpc: 'INTERNAL',
+    meaning: "The model's own run failed, with ONNX Runtime's message, or what it gave could not be processed.",
+  },
   NOT_SUPPORTED: { http: 501, grpc: 'UNIMPLEMENTED', meaning: 'The server or the model cannot do this.' },
   NOT_READY: {
     http: 503,

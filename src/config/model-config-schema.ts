@@ -35,6 +35,10 @@ const OPTION_VALUE_LENGTH_MAX = 4096;
 const WARM_UPS_MAX = 32;
 const WARM_UP_RUNS_MAX = 1000;
 const WARM_UP_INPUTS_MAX = 256;
+const OUTPUTS_MAX = 256;
+const STEPS_MAX = 8;
+const CLASSES_MAX = 10_000;
+const CTC_CLASSES_MAX = 2 ** 20;
 const RANK_MAX = 64;
 const NAME_LENGTH_MAX = 1024;
 
@@ -44,7 +48,7 @@ export const GRAPH_OPTIMIZATIONS = ['disable', 'basic', 'extended', 'all'] as co
 
 /** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
 export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['', ['inputs', 'outputs', 'transform', 'source']],
+  ['', ['inputs', 'transform', 'source']],
 ]);
 
 /** Every failed check of a value gives this one message, which completes "<key> is <value>; it must be …". */
@@ -151,6 +155,132 @@ function warmUps() {
     error,
   );
   return z.array(entry, listError).max(WARM_UPS_MAX, listError);
+}
+
+/** What is to be known about outputs beyond what the model file says. */
+function outputs() {
+  const listError = `a list of at most ${OUTPUTS_MAX} entries such as {"name": "scores", "labels": "labels.txt"}`;
+  const error = 'an entry such as {"name": "scores", "labels": "labels.txt"}';
+  const nameError = 'the name of an output of the model';
+  const output = z.strictObject(
+    {
+      name: z
+        .string(nameError)
+        .min(1, nameError)
+        .max(NAME_LENGTH_MAX, nameError)
+        .describe('Of an output of the model.'),
+      labels: textFile()
+        .optional()
+        .describe(
+          'File in the directory of the model with the names of the classes, one a line, for requests that ask for a classification, and for top_k.',
+        ),
+      postprocess: postprocess()
+        .optional()
+        .describe('Steps that the output goes through before it is given to clients, in their order.'),
+    },
+    error,
+  );
+  return z
+    .array(output, listError)
+    .max(OUTPUTS_MAX, listError)
+    .refine((list) => new Set(list.map(({ name }) => name)).size === list.length, 'a list that names each output once');
+}
+
+function postprocess() {
+  const listError = `a list of at most ${STEPS_MAX} steps such as {"op": "softmax"}`;
+  const error =
+    'a step such as {"op": "softmax"}, with its own keys; ops are softmax, sigmoid, argmax, top_k, normalize, mean_pool, dequantize, ctc_decode';
+  const op = <Name extends string>(name: Name, what: string) => z.literal(name, error).describe(what);
+  const axis = (usual: number) =>
+    integer(-RANK_MAX, RANK_MAX - 1, 'an integer')
+      .default(usual)
+      .describe(`Axis of the output as clients see it, from 0, or from -1 backwards. Default ${usual}.`);
+  const finite = z.number('a number');
+  const step = z.discriminatedUnion(
+    'op',
+    [
+      z.strictObject(
+        { op: op('softmax', 'Exponentials that add up to 1 along the axis. FP32, or FP64.'), axis: axis(-1) },
+        error,
+      ),
+      z.strictObject({ op: op('sigmoid', '1 / (1 + exp(-x)) of each element. FP32, or FP64.') }, error),
+      z.strictObject(
+        {
+          op: op('argmax', 'INT64: index of the highest value along the axis, of several the first. The axis goes.'),
+          axis: axis(-1),
+        },
+        error,
+      ),
+      z.strictObject(
+        {
+          op: op(
+            'top_k',
+            'BYTES "value:index[:label]" of the highest values along the last axis; labels are those of the output.',
+          ),
+          k: integer(1, CLASSES_MAX, 'an integer').describe('How many; all where there are fewer.'),
+        },
+        error,
+      ),
+      z.strictObject(
+        {
+          op: op('normalize', 'To a Euclidean length of 1 along the axis; zeros stay. FP32, or FP64.'),
+          axis: axis(-1),
+        },
+        error,
+      ),
+      z.strictObject(
+        {
+          op: op('mean_pool', 'The mean along the axis, which goes. FP32, or FP64.'),
+          axis: axis(1),
+          mask: z
+            .string('the name of an input of the model')
+            .min(1, 'the name of an input of the model')
+            .max(NAME_LENGTH_MAX, 'the name of an input of the model')
+            .optional()
+            .describe(
+              'Input of the model with the weights, such as "attention_mask"; its shape is that of the output up to the axis.',
+            ),
+        },
+        error,
+      ),
+      z.strictObject(
+        {
+          op: op('dequantize', 'FP32: (x - zero_point) * scale of integers of up to 32 bits.'),
+          scale: finite.describe('What a step of the integers is worth.'),
+          zero_point: integer(-(2 ** 31), 2 ** 31 - 1, 'an integer')
+            .default(0)
+            .describe('The integer that stands for 0. Default 0.'),
+        },
+        error,
+      ),
+      z.strictObject(
+        {
+          op: op(
+            'ctc_decode',
+            'BYTES: the text of [..., steps, classes] by best-path CTC decoding. The last two axes go.',
+          ),
+          dictionary: textFile().describe(
+            'File in the directory of the model with the text of each class but the blank, one a line.',
+          ),
+          blank: integer(-1, CTC_CLASSES_MAX, 'an integer')
+            .default(0)
+            .describe('Class of the blank, -1 for the last. Default 0.'),
+          space: z
+            .boolean('true or false')
+            .default(false)
+            .describe('Whether behind the dictionary there is a class for the space. Default false.'),
+        },
+        error,
+      ),
+    ],
+    error,
+  );
+  return z.array(step, listError).max(STEPS_MAX, listError);
+}
+
+function textFile() {
+  const error = 'the name of a file in the directory of the model';
+  return z.string(error).regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}$/, error);
 }
 
 export const modelConfigSchema = object({
@@ -260,6 +390,7 @@ export const modelConfigSchema = object({
     .optional()
     .describe('Name of the model file in the directory of a version. Default "model.onnx".'),
   version_policy: versionPolicy().optional().describe('Which version directories are served. Default {"latest": 1}.'),
+  outputs: outputs().optional().describe('About single outputs of the model.'),
   warmup: warmUps()
     .optional()
     .describe(

@@ -6,7 +6,7 @@
  * Bounds: MODEL_CONFIG_BYTES_MAX of text, PROBLEMS_MAX reported faults.
  */
 
-import type { z } from 'zod';
+import { z } from 'zod';
 import { type JsonDocument, type JsonPath, JsonTextError, type JsonValue, parseJsonBytes } from './json-text.ts';
 import {
   type GRAPH_OPTIMIZATIONS,
@@ -49,6 +49,19 @@ export interface WarmUpInput {
   readonly file: string | undefined;
 }
 
+/** What is to be known about an output beyond what the model file says; files are names in the directory of the model. */
+export interface OutputConfig {
+  readonly name: string;
+  /** Names of its classes. */
+  readonly labels: string | undefined;
+  readonly postprocess: readonly PostprocessStep[];
+}
+
+/** As in the file, with every default in its place. */
+export type PostprocessStep = Readonly<
+  NonNullable<NonNullable<ModelConfigFile['outputs']>[number]['postprocess']>[number]
+>;
+
 export interface ModelConfig {
   /** Rows; 0 = no batching; undefined = decided from the signature. */
   readonly maxBatchSize: number | undefined;
@@ -79,6 +92,7 @@ export interface ModelConfig {
   readonly versionPolicy: VersionPolicy;
   /** Name of the model file in the directory of a version. */
   readonly modelFilename: string;
+  readonly outputs: readonly OutputConfig[];
   readonly warmUps: readonly WarmUpConfig[];
   readonly runtime: {
     /** undefined = from the cores of the device. */
@@ -192,6 +206,12 @@ function contradictions(file: ModelConfigFile, document: JsonDocument): ModelCon
     const message = `default_priority_level is ${usual} and priority_levels ${levels}; the default must be one of the levels`;
     problems.push({ ...document.valuePosition(['default_priority_level']), message });
   }
+  for (const [n, { postprocess = [] }] of (file.outputs ?? []).entries()) {
+    const last = postprocess.findIndex(({ op }) => op === 'top_k' || op === 'ctc_decode');
+    if (last === -1 || last === postprocess.length - 1) continue;
+    const message = `outputs[${n}].postprocess goes on behind ${postprocess[last]!.op}, which gives texts; it must be the last step`;
+    problems.push({ ...document.valuePosition(['outputs', n, 'postprocess', last + 1]), message });
+  }
   const maxRows = file.queue?.max_rows;
   if (maxRows !== undefined && maxRows < (file.max_batch_size ?? 0)) {
     const message = `queue.max_rows is ${maxRows} and max_batch_size ${file.max_batch_size}; the queue must hold a full batch`;
@@ -220,6 +240,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     memoryBudgetBytes: file.memory_budget_bytes,
     versionPolicy: policyOf(file.version_policy),
     modelFilename: file.default_model_filename ?? 'model.onnx',
+    outputs: (file.outputs ?? []).map(({ name, labels, postprocess = [] }) => ({ name, labels, postprocess })),
     warmUps: (file.warmup ?? []).map(warmUpOf),
     runtime: {
       intraOpThreads: file.runtime?.intra_op_threads,
@@ -262,6 +283,15 @@ export function warmUpFiles({ warmUps }: ModelConfig): string[] {
   );
 }
 
+/** Names of the text files that are read with the model, each once. */
+export function textFileNames({ outputs }: ModelConfig): string[] {
+  const names = outputs.flatMap(({ labels, postprocess }) => [
+    labels,
+    ...postprocess.map((step) => (step.op === 'ctc_decode' ? step.dictionary : undefined)),
+  ]);
+  return [...new Set(names.filter((name) => name !== undefined))];
+}
+
 function policyOf(policy: ModelConfigFile['version_policy']): VersionPolicy {
   if (policy === undefined) {
     return { kind: 'latest', count: 1 };
@@ -278,14 +308,23 @@ function policyOf(policy: ModelConfigFile['version_policy']): VersionPolicy {
 function knownKeys(path: JsonPath): string[] {
   let schema: unknown = modelConfigSchema;
   for (const part of path) {
-    schema = shapeOf(schema)[String(part)];
+    schema = typeof part === 'number' ? elementOf(schema) : shapeOf(schema)[String(part)];
   }
   return Object.keys(shapeOf(schema)).filter((key) => key !== '$schema');
 }
 
-function shapeOf(schema: unknown): Readonly<Record<string, unknown>> {
-  const unwrapped = isObject(schema) && 'unwrap' in schema ? (schema as unknown as z.ZodOptional).unwrap() : schema;
-  return isObject(unwrapped) && 'shape' in unwrapped && isObject(unwrapped.shape) ? unwrapped.shape : {};
+function elementOf(schema: unknown): unknown {
+  const list = unwrapped(schema);
+  return list instanceof z.ZodArray ? list.element : undefined;
+}
+
+function unwrapped(schema: unknown): unknown {
+  return schema instanceof z.ZodOptional ? schema.unwrap() : schema;
+}
+
+function shapeOf(optional: unknown): Readonly<Record<string, unknown>> {
+  const schema = unwrapped(optional);
+  return isObject(schema) && 'shape' in schema && isObject(schema.shape) ? schema.shape : {};
 }
 
 function valueAt(root: JsonValue, path: JsonPath): JsonValue | undefined {

@@ -39,7 +39,7 @@ const TENSOR: Rules = {
   data_type: ignored(SAID_TWICE),
   dims: ignored(SAID_TWICE),
   format: ignored(SAID_TWICE),
-  label_filename: ignored('there are no labels in answers'),
+  label_filename: ignored('labels are those of outputs'),
   is_shape_tensor: ignored('tensors are what the model file says'),
   is_non_linear_format_io: ignored('tensors are what the model file says'),
   allow_ragged_batch: refused('rows of different shapes never share a batch here'),
@@ -60,7 +60,7 @@ export const TRITON_FIELDS: Rules = {
     specific: honoured('`{"specific": […]}`', { versions: honoured('the versions') }),
   }),
   input: honoured('what the model file says counts; what would change it is refused', TENSOR),
-  output: honoured('as `input`', TENSOR),
+  output: honoured('as `input`', { ...TENSOR, label_filename: honoured('`outputs` with `labels`') }),
   default_model_filename: honoured('`default_model_filename`'),
   dynamic_batching: honoured('batching is on for every model whose rows are independent', {
     max_queue_delay_microseconds: honoured('`max_queue_delay_us`'),
@@ -215,6 +215,8 @@ class Translation {
       ...(threads === undefined || Number(threads) === 0 ? {} : { intra_op_threads: Number(threads) }),
     };
     if (Object.keys(runtime).length > 0) set('runtime', runtime);
+    const labels = fields.filter(({ name }) => name === 'output').flatMap(({ value }) => labelsOf(fieldsOf(value)));
+    if (labels.length > 0) set('outputs', labels);
     const warmUps = fields
       .filter(({ name }) => name === 'model_warmup')
       .map(({ value }) => this.#warmUp(fieldsOf(value)));
@@ -337,6 +339,12 @@ function textOf(fields: readonly TextField[], name: string): string | undefined 
 
 function valuesOf(fields: readonly TextField[], name: string): string[] {
   return fields.flatMap((field) => (field.name === name && field.value.kind !== 'message' ? [field.value.text] : []));
+}
+
+/** What we say about an output of which Triton has labels. */
+function labelsOf(output: readonly TextField[]): { name: string; labels: string }[] {
+  const labels = textOf(output, 'label_filename');
+  return labels === undefined || labels === '' ? [] : [{ name: textOf(output, 'name') ?? '', labels }];
 }
 
 function parametersOf(fields: readonly TextField[]): ReadonlyMap<string, string> {

@@ -17,7 +17,14 @@ import { statisticsOf } from './statistics.ts';
 
 const PLATFORM = 'onnxruntime_onnx';
 /** Extensions of the protocol that the server passes tests for. */
-const EXTENSIONS = ['binary_tensor_data', 'logging', 'model_configuration', 'schedule_policy', 'statistics'] as const;
+const EXTENSIONS = [
+  'binary_tensor_data',
+  'classification',
+  'logging',
+  'model_configuration',
+  'schedule_policy',
+  'statistics',
+] as const;
 /** And those that it has where models are loaded on command. */
 const CONTROL_EXTENSIONS = ['model_repository', 'model_repository(unload_dependents)'] as const;
 
@@ -174,13 +181,14 @@ export class Documents {
   #config(entry: ModelEntry) {
     const { config, serving } = entry.announced;
     const batched = (serving?.batching.maxBatchSize ?? 0) > 0;
+    const signature = serving === undefined ? undefined : interfaceOf(entry.announced, serving).signature;
     return {
       name: entry.name,
       platform: PLATFORM,
       backend: 'onnxruntime',
       max_batch_size: serving?.batching.maxBatchSize ?? null,
-      input: serving?.signature.inputs.map((tensor) => configTensor(tensor, batched)) ?? [],
-      output: serving?.signature.outputs.map((tensor) => configTensor(tensor, batched)) ?? [],
+      input: signature?.inputs.map((tensor) => configTensor(tensor, batched)) ?? [],
+      output: signature?.outputs.map((tensor) => configTensor(tensor, batched)) ?? [],
       ...config,
       ...(serving === undefined
         ? {}

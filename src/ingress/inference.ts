@@ -15,6 +15,7 @@
 import { BatchportError, type ErrorCode } from '../config/errors.ts';
 import type { Outcome } from '../metrics/counters.ts';
 import { STAGES } from '../metrics/counters.ts';
+import { processOutput } from '../postprocess/process.ts';
 import type { BoundRequest } from '../protocol/bound-request.ts';
 import type { InferMessage } from '../protocol/grpc/infer-message.ts';
 import type { EncodedResponse, OutputTensor } from '../protocol/response-encoder.ts';
@@ -32,7 +33,7 @@ import {
 import { copyFault } from '../queue/tensor-source.ts';
 import { nowUs } from '../system/clock.ts';
 import { Deadline } from './deadline.ts';
-import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES } from './json-threads.ts';
+import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES, LARGE_WORK_BYTES } from './json-threads.ts';
 import type { ResponseCache } from './response-cache.ts';
 import { type Binding, OUTCOME_INDEX, type Serving } from './served-model.ts';
 import { type RowsOwner, type SplitReceiver, SplitRequest, type SplitTimes } from './split-request.ts';
@@ -154,10 +155,11 @@ export class Inference implements RowsOwner, SplitReceiver {
   }
 
   /** @throws BatchportError when it cannot be queued. */
-  #enqueue(request: BoundRequest, bodyBytes: number): void {
+  #enqueue(received: BoundRequest, bodyBytes: number): void {
     const serving = this.#serving;
-    const { rows } = request.template;
-    const binding = serving.bindingOf(request);
+    const { rows } = received.template;
+    const binding = serving.bindingOf(received);
+    const request = binding.hasWork ? serving.outputWork.withOwnMasks(received) : received;
     const { layout, answerRowBytes, positions } = binding;
     if (serving.cache !== undefined && this.#answerKept(serving.cache, request, binding, bodyBytes)) return;
     const { maxBatchRows: partRows } = serving.segment.geometry;
@@ -296,11 +298,45 @@ export class Inference implements RowsOwner, SplitReceiver {
     this.fail(asBatchportError(error));
   }
 
-  /** @throws BatchportError for values that JSON cannot say, and for outputs that have no room in their place in shared memory */
+  /** @throws BatchportError for what #deliver does, and for outputs that cannot be processed */
   #encode(results: readonly OutputTensor[], { sealedAtUs, runAtUs, doneAtUs }: SplitTimes): void {
+    const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs: nowUs() };
+    if (this.#binding!.hasWork) this.#process(results, times);
+    else this.#deliver(results, times);
+  }
+
+  #process(results: readonly OutputTensor[], times: StageTimes): void {
+    const request = this.#request!;
+    const { outputWork } = this.#serving;
+    if (outputWork.sizeOf(request, results) >= LARGE_WORK_BYTES) {
+      void this.#processLarge(request, results.map(copyOf), times);
+      return;
+    }
+    const processed = results.map((result, n) => {
+      const needed = outputWork.isNeeded(request.template.outputs[n]!);
+      return needed ? processOutput(outputWork.jobOf(request, n, result)) : result;
+    });
+    this.#deliver(processed, times);
+  }
+
+  async #processLarge(request: BoundRequest, results: readonly OutputTensor[], times: StageTimes): Promise<void> {
+    const { outputWork, jsonThreads } = this.#serving;
+    const needy = results.map((_, n) => n).filter((n) => outputWork.isNeeded(request.template.outputs[n]!));
+    try {
+      const jobs = needy.map((n) => outputWork.jobOf(request, n, results[n]!));
+      const done = await jsonThreads.process(jobs, () => !this.finished);
+      if (this.finished) return;
+      const processed = results.map((result, n) => done[needy.indexOf(n)] ?? result);
+      this.#deliver(processed, times);
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
+  /** @throws BatchportError for values that JSON cannot say, and for outputs that have no room in their place in shared memory */
+  #deliver(results: readonly OutputTensor[], times: StageTimes): void {
     const { shared } = this.#request!;
     const outputs = shared === undefined ? results : writeShared(results, shared.targets);
-    const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs: nowUs() };
     if (this.#cacheKey !== undefined) this.#keep(this.#cacheKey, outputs);
     this.#write(outputs, times);
   }

@@ -1,11 +1,12 @@
 /**
- * What runs in a JSON thread: reading the JSON of a large request, writing that of a large answer. Pure functions of their task, by the same code as in the event
+ * What runs in a thread of an ingress: reading the JSON of a large request, writing that of a large answer, processing large outputs. Pure functions of their task, by the same code as in the event
  * loop, so that their results and refusals are the same.
  *
  * Tasks and outcomes are plain data. Tensors and texts are moved between the threads and never copied: what a task or an outcome holds belongs to whoever got it.
  */
 import { move, transferableSymbol, valueSymbol } from 'piscina';
 import { BatchportError, type ErrorCode } from '../config/errors.ts';
+import { type OutputJob, processOutput } from '../postprocess/process.ts';
 import type { RequestTemplate } from '../protocol/bound-request.ts';
 import { JsonCursor } from '../protocol/json-cursor.ts';
 import { InterfaceChecks, type ModelInterface, type RequestLimits } from '../protocol/model-interface.ts';
@@ -63,6 +64,20 @@ export function writeJson(task: WriteTask): unknown {
     const { headerLength, body } = new ResponseEncoder(task.model).encode(task, task.outputs);
     const data = withOwnMemory(body);
     return { value: { headerLength, body: data as Buffer }, memory: [data.buffer] };
+  });
+}
+
+/** An `Outcome<OutputTensor[]>` likewise. */
+export function processOutputs(jobs: readonly OutputJob[]): unknown {
+  return outcomeOf(() => {
+    const memory = new Set<ArrayBuffer>();
+    const value = jobs.map((job) => {
+      const { shape, data } = processOutput(job);
+      const own = withOwnMemory(data);
+      memory.add(own.buffer);
+      return { shape, data: own };
+    });
+    return { value, memory: [...memory] };
   });
 }
 

@@ -1,8 +1,9 @@
 /**
- * Large JSON is read and written in threads of their own: a body of 20 MB takes 130 ms, for which nobody else would be answered.
+ * Large JSON is read and written, and large outputs are processed, in threads of their own: a body of 20 MB takes 130 ms, for which nobody else would be answered.
  *
  *     body ──moved──▶ thread: text → typed storage ──moved──▶ bound in the event loop, as a small one is
  *     outputs, copied out of the queue ──moved──▶ thread: → text ──moved──▶ sent
+ *                                      ──moved──▶ thread: processed ──moved──▶ written, as small ones are
  *
  * Owner of the threads: this object, for the life of the process; they start with the first large JSON. Of what waits or is being worked on, the memory belongs to
  * the task; when a thread dies its request is answered 503, and the next task gets a new thread.
@@ -14,6 +15,7 @@
 import type { Piscina } from 'piscina';
 import { BatchportError } from '../config/errors.ts';
 import type { Logger } from '../config/log.ts';
+import type { OutputJob } from '../postprocess/process.ts';
 import type { BoundRequest } from '../protocol/bound-request.ts';
 import type { RequestDecoder } from '../protocol/request-decoder.ts';
 import type { EncodedResponse, OutputTensor, ResponseEncoder } from '../protocol/response-encoder.ts';
@@ -25,6 +27,8 @@ import { Turnstile } from './turnstile.ts';
 export const LARGE_JSON_BYTES = 256 * 1024;
 /** Answers with this many bytes of tensors to be written as JSON, and more, are written in a thread. */
 export const LARGE_OUTPUT_BYTES = 32 * 1024;
+/** Outputs of this size and more are processed in a thread: exponentials of so many take a millisecond. */
+export const LARGE_WORK_BYTES = 128 * 1024;
 
 /** Part of the budget that bodies in line may take. */
 const LINE_SHARE = 1 / 2;
@@ -32,6 +36,13 @@ const LINE_SHARE = 1 / 2;
 const STORAGE_GROWTH = 1;
 /** Bytes of text that a byte of a tensor usually becomes at the most. */
 const TEXT_GROWTH = 3;
+
+/** What a thread does, by the name of the function. */
+const WORK = {
+  readJson: "read the request's JSON",
+  writeJson: "wrote the answer's JSON",
+  processOutputs: 'processed the outputs',
+};
 
 /** A body with large JSON. */
 export interface LargeBody {
@@ -126,6 +137,33 @@ export class JsonThreads {
     }
   }
 
+  /**
+   * What `processOutput` gives for each job, after a while. Their tensors are given away.
+   *
+   * @param wanted as for `read`.
+   * @throws MODEL_FAILED; WORKER_LOST; CLIENT_CLOSED
+   */
+  async process(jobs: readonly OutputJob[], wanted: () => boolean): Promise<readonly OutputTensor[]> {
+    const { budget } = this.#options;
+    const bytes = jobs.reduce((sum, { tensor }) => sum + tensor.data.length, 0);
+    budget.hold(bytes);
+    try {
+      return await this.#inTurn(bytes, wanted, () => {
+        // Masks are views of the request, of which no more than they are is to be copied.
+        const task = jobs.map((job) => ({
+          ...job,
+          masks: job.masks.map((mask) => mask && { ...mask, data: new Uint8Array(mask.data) }),
+        }));
+        const memory = task.flatMap(({ tensor, masks }) =>
+          [tensor, ...masks].flatMap((one) => (one === undefined ? [] : [one.data.buffer as ArrayBuffer])),
+        );
+        return this.#run<OutputTensor[]>('processOutputs', task, memory);
+      });
+    } finally {
+      budget.give(bytes);
+    }
+  }
+
   /** `growth`: bytes that the work adds while it goes on. */
   async #inTurn<T>(growth: number, wanted: () => boolean, work: () => Promise<T>): Promise<T> {
     const { budget } = this.#options;
@@ -144,17 +182,20 @@ export class JsonThreads {
     }
   }
 
-  async #run<T>(name: 'readJson' | 'writeJson', task: ReadTask | WriteTask, memory: ArrayBuffer[]): Promise<T> {
+  async #run<T>(name: keyof typeof WORK, task: unknown, memory: ArrayBuffer[]): Promise<T> {
     let outcome: Outcome<T>;
     try {
       this.#pool ??= this.#start();
       outcome = await (await this.#pool).run(task, { name, transferList: memory });
     } catch (error) {
       // Whatever the task itself throws is in its outcome.
-      this.#options.log.error({ err: error }, 'a JSON thread died; another one takes its place');
+      this.#options.log.error(
+        { err: error },
+        'a thread for large requests and answers died; another one takes its place',
+      );
       throw new BatchportError(
         'WORKER_LOST',
-        `The thread that ${name === 'readJson' ? "read the request's" : "wrote the answer's"} JSON died (${(error as Error).message}). The request may be sent once more.`,
+        `The thread that ${WORK[name]} died (${(error as Error).message}). The request may be sent once more.`,
         { cause: error },
       );
     }

@@ -1,7 +1,7 @@
 /**
  * Answers of one model that are kept for requests with the same tensors (`response_cache`).
  *
- *     request ─ key: SHA-256 of rows, shapes, the set of outputs, and the bytes of the inputs ─▶ kept ─────▶ answered; nothing enters the queue
+ *     request ─ key: SHA-256 of rows, shapes, the outputs and their classes, and the bytes of the inputs ─▶ kept ─────▶ answered; nothing enters the queue
  *                                                                                            └▶ not kept ─▶ queue, run ─▶ kept, unless it has failed
  *
  * The key is made of tensors, not of bodies: a request in JSON finds what one in binary or over gRPC has left, whatever its id, order of outputs, deadline and
@@ -56,14 +56,14 @@ export class ResponseCache {
   }
 
   /** Under which the answer of a request is kept; undefined for one that is too large or has tensors in shared memory, and after the withdrawal. */
-  keyOf({ template: { rows, shapeKey }, inputs, shared }: BoundRequest): string | undefined {
+  keyOf({ template: { rows, shapeKey, classesKey }, inputs, shared }: BoundRequest): string | undefined {
     // They might be others by the time they are copied.
     if (shared !== undefined) return undefined;
     let bytes = 0;
     for (let n = 0; n < inputs.length; n++) bytes += inputs[n]!.length;
     if (bytes > CACHED_INPUT_BYTES_MAX || this.#closed) return undefined;
     // With the shapes in front, the bytes of all inputs behind one another can be told apart in one way only, BYTES included.
-    const head = `${rows} ${shapeKey}\n`;
+    const head = `${rows} ${shapeKey} ${classesKey}\n`;
     if (3 * head.length + bytes > SCRATCH.length) {
       const hash = createHash('sha256').update(head);
       for (let n = 0; n < inputs.length; n++) hash.update(inputs[n]!);

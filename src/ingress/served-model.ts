@@ -5,6 +5,7 @@
  */
 import { BatchportError } from '../config/errors.ts';
 import { IngressCounters, OUTCOMES, type Outcome } from '../metrics/counters.ts';
+import { clientSignature, planOutputs } from '../postprocess/planned-outputs.ts';
 import type { BoundRequest, RequestTemplate } from '../protocol/bound-request.ts';
 import { modelKey, type ServedModel } from '../protocol/control.ts';
 import { InferResponseEncoder } from '../protocol/grpc/infer-response.ts';
@@ -20,6 +21,7 @@ import { ResultReader } from '../queue/result.ts';
 import { Segment } from '../queue/segment.ts';
 import type { JsonThreads } from './json-threads.ts';
 import { Outlook } from './outlook.ts';
+import { OutputWork } from './output-work.ts';
 import { CACHED_INPUT_BYTES_MAX, ResponseCache } from './response-cache.ts';
 import type { RowsOwner } from './split-request.ts';
 import { TurnEnd } from './turn-end.ts';
@@ -34,6 +36,8 @@ export interface Binding {
   readonly answerRowBytes: number;
   /** Whether any output is to be written as JSON. */
   readonly hasJson: boolean;
+  /** Whether any output has to be processed before that. */
+  readonly hasWork: boolean;
 }
 
 const LAYOUTS_MAX = 256;
@@ -41,9 +45,12 @@ const LAYOUTS_MAX = 256;
 /** A model that has been loaded, as requests are held against it. */
 export function interfaceOf(
   { name, version }: ServedModel,
-  { signature, batching, maxRows, splits }: NonNullable<ServedModel['serving']>,
+  { signature: raw, batching, maxRows, splits, outputs }: NonNullable<ServedModel['serving']>,
 ): ModelInterface {
   const { maxBatchSize } = batching;
+  // The texts have been held against the signature where it was loaded.
+  const context = { signature: raw, batched: maxBatchSize > 0, lines: () => undefined };
+  const signature = clientSignature(raw, planOutputs(context, outputs));
   const most = splits ? Math.max(maxRows, maxBatchSize) : maxBatchSize;
   return { name, version, signature, batching: maxBatchSize > 0, maxBatchSize, maxRows: most };
 }
@@ -69,6 +76,7 @@ export class Serving {
   readonly counters: IngressCounters;
   readonly segment: Segment;
   readonly jsonThreads: JsonThreads;
+  readonly outputWork: OutputWork;
   readonly sloUs: number;
   readonly outlook: Outlook;
   /** Undefined for a model without one. */
@@ -92,6 +100,7 @@ export class Serving {
     const contract = interfaceOf(model, serving);
     this.decoder = new RequestDecoder(contract, { maxElements: maxTensorBytes, maxTensorBytes }, sharedMemory);
     this.encoder = new ResponseEncoder(contract);
+    this.outputWork = new OutputWork(serving);
     this.messageEncoder = new InferResponseEncoder(contract);
     this.segment = Segment.attach(serving.queue);
     const bells = new Doorbells(this.segment, bellFds);
@@ -144,11 +153,16 @@ export class Serving {
       // The set of outputs is part of the key, their order is not.
       const indices = [...new Set(template.outputs.map(({ index }) => index))].sort((a, b) => a - b);
       const layout = this.#layoutOf(template, indices, level);
+      const positions = template.outputs.map(({ index }) => indices.indexOf(index));
       binding = {
         layout,
-        positions: template.outputs.map(({ index }) => indices.indexOf(index)),
-        answerRowBytes: layout.outputs.reduce((sum, { tensor }) => sum + (tensor?.rowBytes ?? 0), 0),
+        positions,
+        answerRowBytes: template.outputs.reduce((sum, wanted, n) => {
+          const tensor = layout.outputs[positions[n]!]!.tensor;
+          return sum + this.outputWork.rowBytes(wanted, tensor?.rowElements, tensor?.rowBytes ?? 0);
+        }, 0),
         hasJson: template.outputs.some(({ binary }) => !binary),
+        hasWork: template.outputs.some((wanted) => this.outputWork.isNeeded(wanted)),
       };
       bindings.set(template, binding);
     }

@@ -15,6 +15,8 @@ export interface OutputRequest {
   readonly index: number;
   /** As bytes after the JSON, or as numbers inside it. */
   readonly binary: boolean;
+  /** How many of its highest values are asked for as texts of classes instead of the tensor; 0 for the tensor. */
+  readonly classes: number;
 }
 
 /**
@@ -32,6 +34,8 @@ export interface RequestTemplate {
   readonly inputBytes: readonly number[];
   /** In the order in which the response lists them. */
   readonly outputs: readonly OutputRequest[];
+  /** Equal exactly when the same classes of the same outputs are asked for, in whatever order; '' for none. */
+  readonly classesKey: string;
   /** Equal exactly when rows may share a batch: shapes, set of outputs, whole. Rows, order of outputs and their form do not count. */
   readonly shapeKey: string;
 }

@@ -2,7 +2,7 @@
  * Messages between the supervisor and its children, over Node's IPC channel: small, plain data. Tensors never travel here.
  */
 import type { LogSettings } from '../config/log-settings.ts';
-import type { WarmUpConfig } from '../config/model-config.ts';
+import type { OutputConfig, WarmUpConfig } from '../config/model-config.ts';
 import type { ModelControlMode } from '../config/settings.ts';
 import type { QueueShape } from '../queue/geometry.ts';
 import type { KeyPoints, MemoryPoint } from '../scheduler/memory-fit.ts';
@@ -68,6 +68,13 @@ export interface QueueReference {
   readonly pid: number;
   readonly fd: number;
   readonly shape: QueueShape;
+}
+
+/** Text files in a memory file, as a descriptor of the supervisor, one behind the other. */
+export interface TextsReference {
+  readonly pid: number;
+  readonly fd: number;
+  readonly files: readonly { readonly name: string; readonly bytes: number }[];
 }
 
 export type ToDevice =
@@ -189,6 +196,9 @@ export interface ServedModel {
         readonly collects: boolean;
         /** Of each ingress process; undefined for none. */
         readonly responseCache: { readonly maxBytes: number; readonly ttlS: number | undefined } | undefined;
+        /** About outputs, and the texts that this names. */
+        readonly outputs: readonly OutputConfig[];
+        readonly texts: TextsReference | undefined;
         readonly devices: readonly string[];
       }
     | undefined;

@@ -8,9 +8,15 @@ import { isUtf8 } from 'node:buffer';
 import { BatchportError } from '../config/errors.ts';
 import { BYTES_LENGTH_BYTES, bytesElementLength, bytesTensorFault } from '../tensor/bytes-tensor.ts';
 import { datatypeInfo } from '../tensor/datatype.ts';
+import {
+  FLOAT32_TEXT_MAX,
+  INTEGER_TEXT_MAX,
+  writeDigits,
+  writeFloat32,
+  writeInteger64,
+} from '../tensor/number-text.ts';
 import type { TensorSpec } from '../tensor/signature.ts';
 import type { JsonWriter } from './json-writer.ts';
-import { FLOAT32_TEXT_MAX, INTEGER_TEXT_MAX, writeDigits, writeFloat32, writeInteger64 } from './number-text.ts';
 
 const COMMA = 0x2c;
 const MINUS = 0x2d;

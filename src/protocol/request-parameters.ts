@@ -5,6 +5,7 @@
  * have is refused; anything else is checked for its form and ignored, `sequence_*` included, since models here keep no state.
  */
 import { BatchportError } from '../config/errors.ts';
+import { CLASSES_MAX } from '../postprocess/classes.ts';
 import type { JsonCursor } from './json-cursor.ts';
 import { JsonKeys } from './json-keys.ts';
 import {
@@ -28,13 +29,15 @@ const PRIORITY = 1;
 
 const SHARED_KEYS = [REGION_PARAMETER, BYTE_SIZE_PARAMETER, OFFSET_PARAMETER] as const;
 const INPUT_KEYS = new JsonKeys([...SHARED_KEYS, 'binary_data_size']);
-const OUTPUT_KEYS = new JsonKeys([...SHARED_KEYS, 'binary_data']);
+const OUTPUT_KEYS = new JsonKeys([...SHARED_KEYS, 'binary_data', 'classification']);
 const REGION = 0;
 const BYTE_SIZE = 1;
 const OFFSET = 2;
+/** Of outputs. */
+const BINARY_DATA = 3;
 
-/** Parameters that would change what a client gets back, so that ignoring them would be a wrong answer. */
-const UNSUPPORTED = new Set(['classification']);
+/** The one parameter of outputs alone. */
+export const CLASSIFICATION = 'classification';
 /** Of a tensor; a request as a whole has none of them. */
 const TENSOR_ONLY: ReadonlySet<string> = new Set(SHARED_KEYS);
 
@@ -48,11 +51,13 @@ export interface InputParameters {
 /** What those of an output say. */
 export interface OutputParameters {
   readonly binary: boolean | undefined;
+  /** Of highest value that are asked for; 0 for the tensor itself. */
+  readonly classes: number;
   readonly shared: SharedReference | undefined;
 }
 
 export const NO_INPUT_PARAMETERS: InputParameters = { binaryBytes: -1, shared: undefined };
-export const NO_OUTPUT_PARAMETERS: OutputParameters = { binary: undefined, shared: undefined };
+export const NO_OUTPUT_PARAMETERS: OutputParameters = { binary: undefined, classes: 0, shared: undefined };
 
 /** Reads the request's own parameters at the cursor; `null` counts as none. @throws BAD_REQUEST */
 export function readRequestParameters(cursor: JsonCursor): RequestParameters {
@@ -77,25 +82,35 @@ export function readInputParameters(cursor: JsonCursor, owner: string): InputPar
 /** Reads an output's parameters. @throws BAD_REQUEST */
 export function readOutputParameters(cursor: JsonCursor, owner: string): OutputParameters {
   let binary: boolean | undefined;
-  const shared = readTensorParameters(cursor, owner, OUTPUT_KEYS, (name) => {
-    binary = readFlag(cursor, name);
+  let classes = 0;
+  const shared = readTensorParameters(cursor, owner, OUTPUT_KEYS, (name, key) => {
+    if (key === BINARY_DATA) binary = readFlag(cursor, name);
+    else classes = checkClasses(readCount(cursor, name), owner);
   });
-  return { binary, shared };
+  return { binary, classes, shared };
 }
 
-/** Reads the parameters of a tensor: where in shared memory it is, and one more. */
+/** @throws BAD_REQUEST for more classes than may be asked for */
+export function checkClasses(classes: number, owner: string): number {
+  if (classes <= CLASSES_MAX) return classes;
+  return fail(
+    `parameter '${CLASSIFICATION}' of ${owner} is ${classes}; at most ${CLASSES_MAX} classes may be asked for`,
+  );
+}
+
+/** Reads the parameters of a tensor: where in shared memory it is, and others. */
 function readTensorParameters(
   cursor: JsonCursor,
   owner: string,
   keys: JsonKeys,
-  readOther: (name: string) => void,
+  readOther: (name: string, key: number) => void,
 ): SharedReference | undefined {
   const draft: SharedReferenceDraft = { region: undefined, byteSize: undefined, offset: undefined };
   walkParameters(cursor, owner, keys, (key, name) => {
     if (key === REGION) draft.region = readText(cursor, name);
     else if (key === BYTE_SIZE) draft.byteSize = readCount(cursor, name);
     else if (key === OFFSET) draft.offset = readCount(cursor, name);
-    else readOther(name);
+    else readOther(name, key);
   });
   return sharedReference(draft, owner);
 }
@@ -130,7 +145,7 @@ const FINAL_RESPONSE = 'triton_enable_empty_final_response';
 /** Refuses names that ask for what the server does not have, whatever their value. @throws BAD_REQUEST */
 export function refuseReserved(name: string, owner: string): void {
   if (TENSOR_ONLY.has(name)) fail(`parameter '${name}' belongs to an input or an output, and not to ${owner}`);
-  if (UNSUPPORTED.has(name)) fail(`parameter '${name}' of ${owner} is not supported by this server`);
+  if (name === CLASSIFICATION) fail(`parameter '${name}' is one of outputs; ${owner} has it`);
   if (name.startsWith('triton_') && name !== FINAL_RESPONSE) {
     fail(`parameter keys starting with 'triton_' are reserved; ${owner} has one`);
   }

@@ -25,6 +25,8 @@ export interface OutputDraft {
   readonly binary: boolean | undefined;
   /** Where in shared memory it is to be written; undefined when it goes into the answer. */
   readonly shared: SharedReference | undefined;
+  /** Of highest value that are asked for; 0 for the tensor itself. */
+  readonly classes: number;
 }
 
 export interface RequestDraft {
@@ -134,9 +136,9 @@ function readOutput(cursor: JsonCursor, checks: InterfaceChecks, position: numbe
     } else parameters = readOutputParameters(cursor, owner);
   }
   if (index < 0) fail(`${owner} has no 'name'`);
-  const { binary, shared } = parameters;
+  const { binary, classes, shared } = parameters;
   // It is bytes there, whatever the others are.
-  return { index, binary: shared === undefined ? binary : true, shared };
+  return { index, binary: shared === undefined ? binary : true, classes, shared };
 }
 
 function fail(message: string): never {

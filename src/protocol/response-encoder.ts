@@ -42,6 +42,8 @@ interface CachedHeader {
 export class ResponseEncoder {
   readonly model: ModelInterface;
   private readonly outputs: readonly TensorSpec[];
+  /** The same as texts of classes. */
+  private readonly classOutputs: readonly TensorSpec[];
   /** JSON text up to the list of outputs. */
   private readonly opening: string;
   private readonly writer = new JsonWriter();
@@ -50,6 +52,7 @@ export class ResponseEncoder {
   constructor(model: ModelInterface) {
     this.model = model;
     this.outputs = model.signature.outputs;
+    this.classOutputs = this.outputs.map((spec) => ({ ...spec, datatype: 'BYTES' }));
     this.opening = `{"model_name":${JSON.stringify(model.name)},"model_version":${JSON.stringify(model.version)},"outputs":[`;
   }
 
@@ -112,14 +115,15 @@ export class ResponseEncoder {
     writer.writeText(this.opening);
     for (let i = 0; i < outputs.length; i++) {
       const { shape, data, elsewhere } = outputs[i]!;
-      const spec = this.outputs[requested[i]!.index]!;
+      const { index, classes, binary } = requested[i]!;
+      const spec = (classes > 0 ? this.classOutputs : this.outputs)[index]!;
       const name = JSON.stringify(spec.name);
       writer.writeText(
         `${i > 0 ? ',' : ''}{"name":${name},"datatype":"${spec.datatype}","shape":${formatShape(shape)}`,
       );
       // Without parameters: there are clients that take any of an output's for those of binary data.
       if (elsewhere === true) writer.writeByte(CLOSE_BRACE);
-      else if (requested[i]!.binary) writer.writeText(`,"parameters":{"binary_data_size":${data.length}}}`);
+      else if (binary) writer.writeText(`,"parameters":{"binary_data_size":${data.length}}}`);
       else {
         writer.writeText(',"data":');
         writeJsonTensor(writer, spec, elementCount(shape)!, data);
@@ -141,8 +145,9 @@ export function checkOutputs(
   }
   for (let i = 0; i < outputs.length; i++) {
     const { shape, data, elsewhere } = outputs[i]!;
-    const { name, datatype } = specs[template.outputs[i]!.index]!;
-    const { elementBytes } = datatypeInfo(datatype);
+    const { index, classes } = template.outputs[i]!;
+    const { name, datatype } = specs[index]!;
+    const { elementBytes } = datatypeInfo(classes > 0 ? 'BYTES' : datatype);
     const count = elementCount(shape);
     const sized = elementBytes > 0 && elsewhere !== true;
     if (count === undefined || (sized && count * elementBytes !== data.length)) {

@@ -29,8 +29,8 @@ export class TemplateTable {
     this.checks = checks;
     const outputs = checks.model.signature.outputs;
     this.everyOutput = [
-      outputs.map((_, index) => ({ index, binary: false, shared: undefined })),
-      outputs.map((_, index) => ({ index, binary: true, shared: undefined })),
+      outputs.map((_, index) => ({ index, binary: false, classes: 0, shared: undefined })),
+      outputs.map((_, index) => ({ index, binary: true, classes: 0, shared: undefined })),
     ];
   }
 
@@ -57,8 +57,10 @@ export class TemplateTable {
     ) {
       return latest.template;
     }
-    const requested = wanted.map(({ index, binary }): OutputRequest => ({ index, binary: binary ?? binaryOutput }));
-    const key = `${shapes.join(';')}|${requested.map(({ index, binary }) => (binary ? -1 - index : index)).join()}`;
+    const requested = wanted.map(({ index, binary, classes }): OutputRequest => {
+      return { index, binary: binary ?? binaryOutput, classes };
+    });
+    const key = `${shapes.join(';')}|${requested.map(formKey).join()}`;
     let known = this.templates.get(key);
     if (known === undefined) {
       this.checkForms(requested);
@@ -71,8 +73,15 @@ export class TemplateTable {
   }
 
   private checkForms(requested: readonly OutputRequest[]): void {
-    for (const { index, binary } of requested) {
+    for (const { index, binary, classes } of requested) {
       const { name, datatype } = this.checks.model.signature.outputs[index]!;
+      if (classes > 0 && datatype !== 'BYTES') continue;
+      if (classes > 0) {
+        throw new BatchportError(
+          'BAD_TENSOR',
+          `output '${name}' is BYTES, of which there are no classes; ask for it without 'classification'`,
+        );
+      }
       if (binary || datatypeInfo(datatype).json) continue;
       throw new BatchportError(
         'BAD_TENSOR',
@@ -80,6 +89,10 @@ export class TemplateTable {
       );
     }
   }
+}
+
+function formKey({ index, binary, classes }: OutputRequest): string {
+  return `${binary ? -1 - index : index}:${classes}`;
 }
 
 function sameShapes(a: readonly (readonly number[])[], b: readonly (readonly number[])[]): boolean {
@@ -95,7 +108,10 @@ function sameShapes(a: readonly (readonly number[])[], b: readonly (readonly num
 function sameOutputs(a: readonly OutputRequest[], b: readonly OutputDraft[], binaryOutput: boolean): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) {
-    if (a[i]!.index !== b[i]!.index || a[i]!.binary !== (b[i]!.binary ?? binaryOutput)) return false;
+    const one = a[i]!;
+    const other = b[i]!;
+    if (one.index !== other.index || one.classes !== other.classes) return false;
+    if (one.binary !== (other.binary ?? binaryOutput)) return false;
   }
   return true;
 }
@@ -109,12 +125,14 @@ function makeTemplate(
   const whole = rows === 0;
   const keyed = whole ? shapes : shapes.map((shape) => shape.slice(1));
   const wanted = outputs.map((output) => output.index).sort((a, b) => a - b);
+  const classes = outputs.filter((output) => output.classes > 0).sort((a, b) => a.index - b.index);
   return {
     rows: whole ? 1 : rows,
     whole,
     shapes: keyed,
     inputBytes,
     outputs,
+    classesKey: classes.map((output) => `${output.index}:${output.classes}`).join(),
     shapeKey: `${whole ? 'whole' : 'rows'}|${keyed.join(';')}|${wanted.join()}`,
   };
 }

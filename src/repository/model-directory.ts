@@ -20,6 +20,7 @@ import { parseTritonConfig } from '../config/triton-config.ts';
 import { isVersionName } from '../config/version-name.ts';
 import { entryExists, fileKind, listNames, readHead } from './files.ts';
 import { checkModelFile } from './model-file.ts';
+import { readTextFiles, type TextFiles } from './text-files.ts';
 import { chooseVersions } from './version-choice.ts';
 
 export const ENTRIES_MAX = 10_000;
@@ -52,6 +53,8 @@ export interface RepositoryModel {
   readonly directory: string;
   /** The defaults where there is no `config.json`, or it is faulty. */
   readonly config: ModelConfig;
+  /** Files that the configuration names, where there are any. */
+  readonly texts?: TextFiles;
   /** Versions to serve, highest first; where `config.json` is faulty, the one served by default, with that problem. */
   readonly versions: readonly RepositoryVersion[];
   readonly ignored: readonly IgnoredEntry[];
@@ -68,7 +71,10 @@ export function readModelDirectory(directory: string, name: string, given?: Mode
   }
   const { versions, ignored } = sortEntries(directory, list.names);
   const read: DirectoryConfig = given === undefined ? readConfig(directory, name) : { config: given };
-  const { config, warnings = [], problem = warmUpProblem(directory, config) } = read;
+  const { config, warnings = [] } = read;
+  const texts = readTextFiles(directory, config);
+  const textProblem = 'problem' in texts ? texts.problem : undefined;
+  const problem = read.problem ?? warmUpProblem(directory, config) ?? textProblem;
   ignored.push(...warnings);
   const choice = chooseVersions(versions, config.versionPolicy, (version) =>
     entryExists(join(directory, version, config.modelFilename)),
@@ -89,7 +95,14 @@ export function readModelDirectory(directory: string, name: string, given?: Mode
     ignored.push({ name: 'version_policy', reason });
   }
   const served = choice.served.map((version) => readVersion(directory, version, config));
-  const model = { name, directory, config, versions: served, ignored: bounded(ignored) };
+  const model = {
+    name,
+    directory,
+    config,
+    ...('files' in texts && texts.files.length > 0 ? { texts } : {}),
+    versions: served,
+    ignored: bounded(ignored),
+  };
   if (served.some((version) => version.problem === undefined)) {
     return model;
   }

@@ -11,7 +11,7 @@
 import { join } from 'node:path';
 import { BatchportError } from '../config/errors.ts';
 import { ExitError } from '../config/exit-codes.ts';
-import { formatModelConfigProblem, type ModelConfig, parseModelConfig } from '../config/model-config.ts';
+import { formatModelConfigProblem, type ModelConfig, parseModelConfig, textFileNames } from '../config/model-config.ts';
 import { type RepositoryModel, type RepositoryVersion, readModelDirectory } from '../repository/model-directory.ts';
 import { modelNameProblem } from '../repository/model-name.ts';
 import { deviceProblem, requireOpenFiles, requireQueueMemory } from './preparation.ts';
@@ -106,7 +106,7 @@ export class ModelControl {
     const { versions, devices, loads, log, onChange } = this.#options;
     const model = this.#read(name, configText);
     const old = this.#of(name).filter(({ withdrawn }) => !withdrawn);
-    const kept = old.filter((one) => model.versions.some((version) => serves(one, version, model.config)));
+    const kept = old.filter((one) => model.versions.some((version) => serves(one, version, model)));
     const fresh = model.versions
       .filter((version) => !kept.some((one) => one.version === version.version))
       .map((version) => this.#options.make(model, version, ++this.#generation));
@@ -223,10 +223,14 @@ export class ModelControl {
 function configOf(text: string, refuse: (reason: string) => never): ModelConfig {
   const result = parseModelConfig(Buffer.from(text));
   if (result.ok) {
-    const { session, provider } = result.config.runtime;
-    // Some of them are names of files, which nobody may choose from outside.
-    if (Object.keys(session).length + Object.keys(provider).length === 0) return result.config;
-    return refuse("runtime.session and runtime.provider are taken from the model's own config.json only");
+    const { config } = result;
+    const { session, provider } = config.runtime;
+    // Names of files may not be chosen from outside: some options are such, and of labels the content is told.
+    if (Object.keys(session).length + Object.keys(provider).length > 0) {
+      return refuse("runtime.session and runtime.provider are taken from the model's own config.json only");
+    }
+    if (textFileNames(config).length === 0) return config;
+    return refuse("names of files, such as labels, are taken from the model's own config.json only");
   }
   return refuse(result.problems.map((one) => formatModelConfigProblem('config', one)).join('; '));
 }
@@ -237,12 +241,13 @@ function holds({ withdrawn, abandoned, signature }: ServedVersion): boolean {
 }
 
 /** Whether it is those very files under these very settings, and serves. */
-function serves(one: ServedVersion, { version, path }: RepositoryVersion, config: ModelConfig): boolean {
+function serves(one: ServedVersion, { version, path }: RepositoryVersion, { config, texts }: RepositoryModel): boolean {
   return (
     one.version === version &&
     holds(one) &&
     one.file.path === path &&
     !one.file.hasChanged &&
-    JSON.stringify(one.config) === JSON.stringify(config)
+    JSON.stringify(one.config) === JSON.stringify(config) &&
+    one.texts?.digest === texts?.digest
   );
 }

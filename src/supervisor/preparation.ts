@@ -18,8 +18,8 @@ import { openFilesMax } from '../system/open-files.ts';
 const BACKLOG = 1024;
 /** Descriptors for the code that is loaded, for pipes and channels, and for a hundred clients. */
 const OPEN_FILES_MIN = 256;
-/** In the supervisor: its queue, and the model file. */
-const FILES_OF_A_VERSION = 2;
+/** In the supervisor: its queue, its texts, and the model file. */
+const FILES_OF_A_VERSION = 3;
 
 /** Why an address cannot be had, in words; others are told as the kernel tells them. */
 const LISTEN_FAULTS = new Map([

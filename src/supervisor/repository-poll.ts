@@ -78,7 +78,7 @@ export class RepositoryPoll {
   async #images(models: readonly RepositoryModel[]): Promise<Map<string, string>> {
     const named = new Map<string, Named>();
     const images = new Map<string, string>();
-    for (const { name, config, problem, versions } of models) {
+    for (const { name, config, texts, problem, versions } of models) {
       const stamps: unknown[] = [];
       for (const { version, path } of versions) {
         const known = this.#named.get(path);
@@ -87,7 +87,7 @@ export class RepositoryPoll {
         named.set(path, { stamp, beside });
         stamps.push([version, stamp, ...beside.map(fileStamp)]);
       }
-      images.set(name, JSON.stringify([config, problem ?? '', stamps]));
+      images.set(name, JSON.stringify([config, texts?.digest, problem ?? '', stamps]));
     }
     this.#named = named;
     return images;

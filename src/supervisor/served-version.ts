@@ -5,15 +5,18 @@
  * of every other process.
  */
 
-import type { ModelConfig, WarmUpConfig } from '../config/model-config.ts';
+import type { ModelConfig, OutputConfig, WarmUpConfig } from '../config/model-config.ts';
 import { COUNTER_WORDS } from '../metrics/counters.ts';
+import { planOutputs } from '../postprocess/planned-outputs.ts';
 import { type Batching, type CanaryReport, modelKey, type ServedModel } from '../protocol/control.ts';
 import { Doorbells } from '../queue/bells.ts';
 import { planQueue } from '../queue/geometry.ts';
 import { Segment } from '../queue/segment.ts';
 import { INSTANCES_MAX } from '../queue/states.ts';
 import { HeldFile } from '../repository/held-file.ts';
+import type { RepositoryModel, RepositoryVersion } from '../repository/model-directory.ts';
 import { initialModelState, type ModelEvent, type ModelStateRecord, transition } from '../repository/model-state.ts';
+import { SharedTexts, type TextFiles } from '../repository/text-files.ts';
 import type { ModelSignature } from '../tensor/signature.ts';
 
 /** One version on one device. */
@@ -45,6 +48,8 @@ export class ServedVersion {
   /** Of the files that it was last loaded from, see model-weights.ts; undefined before that, and where they could not be looked at. */
   fingerprint: string | undefined;
   readonly config: ModelConfig;
+  /** Files that the configuration names; undefined where it names none. */
+  readonly texts: TextFiles | undefined;
   /** Rises with every load on command, so that an old and a new one of the same number are told apart. */
   readonly generation: number;
   readonly placements: readonly Placement[];
@@ -55,6 +60,7 @@ export class ServedVersion {
   batching: Batching | undefined;
   segment: Segment | undefined;
   bells: Doorbells | undefined;
+  #sharedTexts: SharedTexts | undefined;
   /** Whether the server is ready only when it is: so for those of the start, and for others once they have served. */
   counts = true;
   /** What there is to say of one that serves; empty mostly. */
@@ -70,7 +76,8 @@ export class ServedVersion {
   lostRows = 0;
 
   constructor(
-    model: { name: string; version: string; path: string; sizeBytes: number; config: ModelConfig },
+    model: Pick<RepositoryModel, 'name' | 'config' | 'texts'> &
+      Pick<RepositoryVersion, 'version' | 'path' | 'sizeBytes'>,
     devices: readonly string[],
     ingressSlots: number,
     bellWriteFds: readonly number[],
@@ -82,6 +89,7 @@ export class ServedVersion {
     this.file = new HeldFile(model.path);
     this.sizeBytes = model.sizeBytes;
     this.config = model.config;
+    this.texts = model.texts;
     this.#ingressSlots = ingressSlots;
     this.#bellWriteFds = bellWriteFds;
     this.#record = initialModelState(Date.now());
@@ -133,6 +141,8 @@ export class ServedVersion {
     this.signature = undefined;
     this.file.release();
     segment?.close();
+    this.#sharedTexts?.close();
+    this.#sharedTexts = undefined;
   }
 
   get record(): ModelStateRecord {
@@ -146,7 +156,7 @@ export class ServedVersion {
   /**
    * Makes the shared memory once the signature is known. Later loads must agree with it.
    *
-   * @throws SystemError without memory; Error when another device sees another model.
+   * @throws SystemError without memory; OutputMismatch where the configuration does not fit it; Error when another device sees another model.
    */
   establish(signature: ModelSignature, batching: Batching): void {
     if (this.signature !== undefined) {
@@ -160,6 +170,8 @@ export class ServedVersion {
       }
       return;
     }
+    const lines = (file: string) => this.texts?.files.find(({ name }) => name === file)?.lines;
+    planOutputs({ signature, batched: batching.maxBatchSize > 0, lines }, this.config.outputs);
     const instanceSlots = this.placements.reduce((sum, { slots }) => sum + slots.length, 0);
     const segment = Segment.create(
       this.key,
@@ -172,6 +184,12 @@ export class ServedVersion {
         counters: COUNTER_WORDS,
       }),
     );
+    try {
+      if (this.texts !== undefined) this.#sharedTexts = new SharedTexts(this.key, this.texts);
+    } catch (error) {
+      segment.close();
+      throw error;
+    }
     this.segment = segment;
     this.bells = new Doorbells(segment, this.#bellWriteFds);
     this.signature = signature;
@@ -233,6 +251,8 @@ export class ServedVersion {
             priorities: this.config.priorities,
             collects: this.config.maxQueueDelayUs > 0,
             responseCache: this.config.responseCache,
+            outputs: this.config.outputs,
+            texts: this.#sharedTexts?.reference,
             devices: this.placements.map(({ device }) => device),
           };
     return {
@@ -274,6 +294,7 @@ export function publicConfig(config: ModelConfig): Record<string, unknown> {
     ...(config.runTimeoutMs === undefined ? {} : { run_timeout_ms: config.runTimeoutMs }),
     ...(config.responseCache === undefined ? {} : { response_cache: publicCache(config.responseCache) }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
+    ...(config.outputs.length === 0 ? {} : { outputs: config.outputs.map(publicOutput) }),
     ...(config.warmUps.length === 0 ? {} : { warmup: config.warmUps.map(publicWarmUp) }),
     default_model_filename: config.modelFilename,
     version_policy: policyOf(config),
@@ -304,6 +325,10 @@ function runtimeOf({ runtime }: ModelConfig): Record<string, unknown> {
     session,
     provider,
   };
+}
+
+function publicOutput({ name, labels, postprocess }: OutputConfig): Record<string, unknown> {
+  return { name, ...(labels === undefined ? {} : { labels }), ...(postprocess.length === 0 ? {} : { postprocess }) };
 }
 
 function publicWarmUp(one: WarmUpConfig): Record<string, unknown> {

@@ -25,6 +25,7 @@ import { LOAD_KINDS, type LoadKind, loadGenerator } from './load.ts';
 import { thisMachine } from './machine.ts';
 import { NEIGHBOURS } from './neighbours.ts';
 import { OVERLOAD } from './overload.ts';
+import { POSTPROCESS } from './postprocess.ts';
 import { QUEUE_COST } from './queue-cost.ts';
 import { document, heading, type RunFacts, table, verdicts } from './report.ts';
 import { SHARED_MEMORY } from './shared-memory.ts';
@@ -41,6 +42,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   IDLE_MEMORY,
   START,
   QUEUE_COST,
+  POSTPROCESS,
   TUNE,
   OVERLOAD,
   NEIGHBOURS,

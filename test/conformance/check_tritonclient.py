@@ -1,7 +1,8 @@
 """Drives a server with tritonclient, in all of its flavours. Usage: check_tritonclient.py HTTP_HOST:PORT GRPC_HOST:PORT
 
 Prints one line for each check, `ok NAME` or `not ok NAME: REASON`. Models expected: identities of rows of four elements, `rows_<datatype>`, with input and output of any
-names; `simple` (sum and difference); `lookup`, whose run fails for an index of 99; `late`, which is not loaded.
+names; `simple` (sum and difference); `lookup`, whose run fails for an index of 99; `late`, which is not loaded; `labelled`, an identity with
+labels for its first two classes.
 """
 
 import asyncio
@@ -193,6 +194,17 @@ def options(client, module):
     equal(result.as_numpy("OUTPUT0"), None, "an output that was not asked for")
 
 
+def classification(client, module):
+    x = np.array([[0.25, 4, -1, 3], [1, 1, 0, 2]], dtype=np.float32)
+    result = client.infer(
+        "labelled",
+        inputs_of(module, {"x": ("FP32", x)}),
+        outputs=[module.InferRequestedOutput("y", class_count=3)],
+    )
+    expected = [["4:1:one", "3:3", "0.25:0:zero"], ["2:3", "1:0:zero", "1:1:one"]]
+    equal([[text.decode() for text in row] for row in result.as_numpy("y")], expected, "classes")
+
+
 def statistics(client):
     told = client.get_inference_statistics("simple")
     rows = told["model_stats"][0]["inference_count"] if isinstance(told, dict) else told.model_stats[0].inference_count
@@ -290,6 +302,7 @@ for flavour, client, module in (("HTTP", http, httpclient), ("gRPC", grpc, grpcc
     check(f"{flavour}: metadata and configuration", lambda: metadata(client))
     check(f"{flavour}: outputs, id, priority, timeout", lambda: options(client, module))
     check(f"{flavour}: failures", lambda: failures(client, module))
+    check(f"{flavour}: classification", lambda: classification(client, module))
     check(f"{flavour}: statistics", lambda: statistics(client))
     check(f"{flavour}: load, unload, index", lambda: control(client))
     check(f"{flavour}: log settings", lambda: logging(client))

@@ -41,13 +41,21 @@ const run = promisify(execFile);
 const identities = Object.fromEntries(
   DATATYPES.map((datatype) => [`rows_${datatype.toLowerCase()}`, { fixture: rowsOf(datatype) }]),
 );
-const models = { ...identities, simple: { config: { max_batch_size: 4 } }, lookup: {}, late: { fixture: 'rows' } };
+const models = {
+  ...identities,
+  simple: { config: { max_batch_size: 4 } },
+  lookup: {},
+  late: { fixture: 'rows' },
+  labelled: { fixture: 'rows', config: { outputs: [{ name: 'y', labels: 'labels.txt' }] } },
+};
+const repository = makeRepository({ after }, models);
+repository.writeFile(['labelled', 'labels.txt'], 'zero\none\n');
 const loaded = Object.keys(models).filter((name) => name !== 'late');
 const server = launchServer(
   { after },
   {
     grpc: true,
-    repository: makeRepository({ after }, models).dir,
+    repository: repository.dir,
     args: [
       '--system-shared-memory',
       '--model-control-mode',

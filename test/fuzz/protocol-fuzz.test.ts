@@ -205,7 +205,7 @@ test('the check of a bound request notices each broken promise', () => {
     { ...good, template: { ...template, whole: true } },
     { ...good, template: { ...template, shapes: [[16], [15]] } },
     { ...good, template: { ...template, inputBytes: [1, 1] } },
-    { ...good, template: { ...template, outputs: [{ index: 2, binary: true }] } },
+    { ...good, template: { ...template, outputs: [{ index: 2, binary: true, classes: 0 }] } },
     { ...good, timeoutUs: -1 },
     { ...good, id: '\ud800' },
   ];

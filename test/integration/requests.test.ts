@@ -322,7 +322,7 @@ test('parameters of inputs and outputs follow the same rule, and those that woul
     assertRefused(await onInput(parameters), 'BAD_REQUEST', /of input 'INPUT0'|parameter/);
     assertRefused(await onOutput(parameters), 'BAD_REQUEST', /of output 'OUTPUT0'|parameter/);
   }
-  assertRefused(await onOutput('{"classification":3}'), 'BAD_REQUEST', /'classification' .*not supported/);
+  assertRefused(await onInput('{"classification":3}'), 'BAD_REQUEST', /'classification' is one of outputs/);
   for (const value of ['1', '"true"', 'null']) {
     assertRefused(await onOutput(`{"binary_data":${value}}`), 'BAD_REQUEST', /'binary_data' .*true or false/);
   }

@@ -115,6 +115,20 @@ const simpleString = defineFixture({
   },
 });
 
+const masked = defineFixture({
+  name: 'masked',
+  about: 'identity of a list of vectors for each row, beside a mask of which it only says what it is',
+  inputs: [spec('x', 'FP32', ['N', 'T', 3]), spec('mask', 'INT64', ['N', 'T'])],
+  outputs: [spec('y', 'FP32', ['N', 'T', 3]), spec('m', 'INT64', ['N', 'T'])],
+  batchable: true,
+  nodes: [node('Identity', ['x'], ['y']), node('Identity', ['mask'], ['m'])],
+  reference: (inputs) =>
+    new Map<string, TestTensor>([
+      ['y', inputOf(inputs, 'x', 'FP32')],
+      ['m', inputOf(inputs, 'mask', 'INT64')],
+    ]),
+});
+
 const noBatch = defineFixture({
   name: 'no_batch',
   about: 'fixed shapes without a batch axis; the output has another datatype',
@@ -204,6 +218,7 @@ export const ELEMENTWISE: readonly Fixture[] = [
   ...identities,
   simple,
   simpleString,
+  masked,
   noBatch,
   multitype,
   bf16ToFp32,

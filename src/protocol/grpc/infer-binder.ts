@@ -91,12 +91,12 @@ const NO_BYTES = Buffer.alloc(0);
 function outputsOf(wanted: readonly InferOutput[], checks: InterfaceChecks): readonly OutputDraft[] {
   if (wanted.length === 0) return EVERY;
   const outputs: OutputDraft[] = [];
-  for (const { name, shared } of wanted) {
+  for (const { name, shared, classes } of wanted) {
     const index = checks.outputIndex(name);
     if (outputs.some((other) => other.index === index)) {
       throw new BatchportError('BAD_TENSOR', `output '${name}' is requested twice; ask for each output once`);
     }
-    outputs.push({ index, binary: true, shared });
+    outputs.push({ index, binary: true, shared, classes });
   }
   return outputs;
 }

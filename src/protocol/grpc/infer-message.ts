@@ -7,7 +7,7 @@
 import { BatchportError } from '../../config/errors.ts';
 import { quoteName, RANK_MAX } from '../model-interface.ts';
 import { type SharedReference, type SharedReferenceDraft, sharedReference } from '../shared-memory.ts';
-import { type ReadParameters, readParameter, readTensorParameter } from './parameters.ts';
+import { type ReadParameters, readOutputParameter, readParameter, readTensorParameter } from './parameters.ts';
 import { BYTES, ProtobufReader, VARINT } from './protobuf-reader.ts';
 
 /** More than any model has; each costs memory as soon as it is read. */
@@ -44,6 +44,8 @@ export interface InferOutput {
   name: string;
   /** Where in shared memory it is to be written; undefined when it goes into the answer. */
   shared: SharedReference | undefined;
+  /** Of highest value that are asked for; 0 for the tensor itself. */
+  classes: number;
 }
 
 export interface InferMessage {
@@ -171,17 +173,18 @@ function readDimension(reader: ProtobufReader, input: InferInput, position: numb
 }
 
 function readOutput(reader: ProtobufReader, position: number): InferOutput {
-  const output: InferOutput = { name: '', shared: undefined };
-  const shared = noReference();
+  const output: InferOutput = { name: '', shared: undefined, classes: 0 };
+  const draft = { ...noReference(), classes: 0 };
   const called = () => (output.name === '' ? `outputs[${position}]` : `output ${quoteName(output.name)}`);
   const outer = reader.enter();
   while (reader.next()) {
     if (reader.field === OUTPUT_NAME) output.name = reader.string();
-    else if (reader.field === OUTPUT_PARAMETERS) readTensorParameter(reader, called(), shared);
+    else if (reader.field === OUTPUT_PARAMETERS) readOutputParameter(reader, called(), draft);
     else reader.skip();
   }
   reader.leave(outer);
-  output.shared = sharedReference(shared, called());
+  output.shared = sharedReference(draft, called());
+  output.classes = draft.classes;
   return output;
 }
 

@@ -1,7 +1,8 @@
 /**
  * Writes ModelInferResponse: descriptions of the outputs, then their bytes in raw_output_contents, in one buffer of the right size.
  */
-import type { BoundRequest } from '../bound-request.ts';
+import type { Datatype } from '../../tensor/datatype.ts';
+import type { BoundRequest, OutputRequest } from '../bound-request.ts';
 import type { ModelInterface } from '../model-interface.ts';
 import { checkOutputs, type EncodedResponse, type OutputTensor } from '../response-encoder.ts';
 import { bytesField, bytesTag, stringField, varintBytes, writeVarint } from './protobuf-writer.ts';
@@ -27,13 +28,19 @@ export class InferResponseEncoder {
   private readonly opening: Buffer;
   /** By output of the signature: its name and datatype, written. */
   private readonly openings: readonly Buffer[];
+  /** The same as texts of classes. */
+  private readonly classOpenings: readonly Buffer[];
 
   constructor(model: ModelInterface) {
     this.model = model;
     this.opening = Buffer.concat([stringField(MODEL_NAME, model.name), stringField(MODEL_VERSION, model.version)]);
-    this.openings = model.signature.outputs.map(({ name, datatype }) =>
-      Buffer.concat([stringField(OUTPUT_NAME, name), stringField(OUTPUT_DATATYPE, datatype)]),
-    );
+    const { outputs } = model.signature;
+    this.openings = outputs.map(({ name, datatype }) => openingOf(name, datatype));
+    this.classOpenings = outputs.map(({ name }) => openingOf(name, 'BYTES'));
+  }
+
+  private openingAt({ index, classes }: OutputRequest): Buffer {
+    return (classes > 0 ? this.classOpenings : this.openings)[index]!;
   }
 
   /**
@@ -47,7 +54,7 @@ export class InferResponseEncoder {
     let bytes = this.opening.length + id.length;
     for (let n = 0; n < outputs.length; n++) {
       const { shape, data } = outputs[n]!;
-      bytes += fieldBytes(this.openings[template.outputs[n]!.index]!.length + shapeFieldBytes(shape));
+      bytes += fieldBytes(this.openingAt(template.outputs[n]!).length + shapeFieldBytes(shape));
       bytes += fieldBytes(data.length);
     }
     const body = Buffer.allocUnsafe(streamed ? fieldBytes(bytes) : bytes);
@@ -61,8 +68,7 @@ export class InferResponseEncoder {
     body.set(id, at);
     at += id.length;
     for (let n = 0; n < outputs.length; n++) {
-      const opening = this.openings[template.outputs[n]!.index]!;
-      at = writeOutput(body, at, opening, outputs[n]!.shape);
+      at = writeOutput(body, at, this.openingAt(template.outputs[n]!), outputs[n]!.shape);
     }
     for (let n = 0; n < outputs.length; n++) {
       const { data } = outputs[n]!;
@@ -79,6 +85,10 @@ export class InferResponseEncoder {
 export function streamedError(message: string, id: string): Buffer {
   const response = bytesField(2, stringField(ID, id));
   return Buffer.concat([stringField(ERROR_MESSAGE, message), response]);
+}
+
+function openingOf(name: string, datatype: Datatype): Buffer {
+  return Buffer.concat([stringField(OUTPUT_NAME, name), stringField(OUTPUT_DATATYPE, datatype)]);
 }
 
 function writeOutput(body: Buffer, start: number, opening: Buffer, shape: readonly number[]): number {

@@ -2,7 +2,7 @@
  * The `parameters` maps of a gRPC request, its inputs and its outputs: the same rules as for those in JSON, see ../request-parameters.ts.
  */
 import { BatchportError } from '../../config/errors.ts';
-import { refuseReserved } from '../request-parameters.ts';
+import { CLASSIFICATION, checkClasses, refuseReserved } from '../request-parameters.ts';
 import {
   BYTE_SIZE_PARAMETER,
   OFFSET_PARAMETER,
@@ -23,6 +23,11 @@ const UINT64_PARAM = 5;
 export interface ReadParameters {
   timeoutUs: number | undefined;
   priority: number | undefined;
+}
+
+/** What the parameters of an output say so far. */
+export interface OutputParametersDraft extends SharedReferenceDraft {
+  classes: number;
 }
 
 /** Where the value of a map's entry lies in the message; -1 where there is none. */
@@ -63,9 +68,19 @@ export function readParameter(reader: ProtobufReader, parameters: ReadParameters
   else if (entry.name === 'priority') parameters.priority = readCount(reader, entry, owner) || undefined;
 }
 
-/** Reads one entry of the map of an input or of an output. @param shared gets where in shared memory the tensor is. @throws BAD_REQUEST */
-export function readTensorParameter(reader: ProtobufReader, owner: string, shared: SharedReferenceDraft): void {
+/** Reads one entry of the map of an output. @param draft gets what is asked for. @throws BAD_REQUEST */
+export function readOutputParameter(reader: ProtobufReader, owner: string, draft: OutputParametersDraft): void {
   const entry = readEntry(reader);
+  if (entry.name !== CLASSIFICATION) readTensorEntry(reader, entry, owner, draft);
+  else draft.classes = checkClasses(readCount(reader, entry, owner) ?? 0, owner);
+}
+
+/** Reads one entry of the map of an input. @param shared gets where in shared memory the tensor is. @throws BAD_REQUEST */
+export function readTensorParameter(reader: ProtobufReader, owner: string, shared: SharedReferenceDraft): void {
+  readTensorEntry(reader, readEntry(reader), owner, shared);
+}
+
+function readTensorEntry(reader: ProtobufReader, entry: Entry, owner: string, shared: SharedReferenceDraft): void {
   if (entry.name === REGION_PARAMETER) shared.region = readText(reader, entry, owner);
   else if (entry.name === BYTE_SIZE_PARAMETER) shared.byteSize = readCount(reader, entry, owner) ?? 0;
   else if (entry.name === OFFSET_PARAMETER) shared.offset = readCount(reader, entry, owner) ?? 0;

@@ -151,6 +151,21 @@ test('check-config lists everything that is wrong, by file and key', async () =>
   assert.deepEqual(fixed, { exitCode: 0, out: '0 errors, 0 warnings, 1 model\n', err: '' });
 });
 
+test('check-config tells of steps that cannot follow one another, and of files that are not there', async () => {
+  const checked = join(cwd, 'steps');
+  const write = (model: string, outputs: unknown) => {
+    mkdirSync(join(checked, 'models', model, '1'), { recursive: true });
+    writeFileSync(join(checked, 'models', model, '1/model.onnx'), 'x');
+    writeFileSync(join(checked, 'models', model, 'config.json'), JSON.stringify({ outputs }));
+  };
+  write('texts', [{ name: 'y', postprocess: [{ op: 'top_k', k: 1 }, { op: 'sigmoid' }] }]);
+  write('words', [{ name: 'y', postprocess: [{ op: 'ctc_decode', dictionary: 'keys.txt' }] }]);
+  const { exitCode, out } = await capture(['check-config', '--model-repository', 'models'], { cwd: checked });
+  assert.equal(exitCode, 3);
+  assert.match(out, /error: models\/texts\/config\.json:1:\d+: .*goes on behind top_k, which gives texts/);
+  assert.match(out, /error: models\/words: keys\.txt, asked for by its configuration, does not exist/);
+});
+
 test('check-config --show prints each setting with its value and its origin', async () => {
   writeFileSync(join(cwd, 'ports.json'), '{"http_port": 9000}');
   const env = { BATCHPORT_MAX_BODY_BYTES: '1GiB' };

@@ -32,6 +32,8 @@ const KEYWORDS: ReadonlyMap<string, Check> = new Map<string, Check>([
   ['anyOf', (value, branches) => asArray(branches).some((branch) => acceptsJson(asObject(branch), value))],
   ['minimum', (value, limit) => typeof value !== 'number' || value >= Number(limit)],
   ['maximum', (value, limit) => typeof value !== 'number' || value <= Number(limit)],
+  ['minLength', (value, limit) => typeof value !== 'string' || [...value].length >= Number(limit)],
+  ['oneOf', (value, branches) => asArray(branches).filter((one) => acceptsJson(asObject(one), value)).length === 1],
   ['maxLength', (value, limit) => typeof value !== 'string' || [...value].length <= Number(limit)],
   ['pattern', (value, pattern) => typeof value !== 'string' || new RegExp(String(pattern), 'u').test(value)],
   ['minItems', (value, limit) => !Array.isArray(value) || value.length >= Number(limit)],

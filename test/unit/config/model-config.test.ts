@@ -39,6 +39,23 @@ const accepted: readonly unknown[] = [
   { version_policy: 'all' },
   { version_policy: { latest: 1 } },
   { version_policy: { specific: [3, '5'] } },
+  { outputs: [] },
+  { outputs: [{ name: '__proto__' }, { name: 'y', labels: 'labels.txt' }] },
+  { outputs: [{ name: 'y', postprocess: [] }] },
+  { outputs: [{ name: 'y', postprocess: [{ op: 'softmax' }, { op: 'top_k', k: 10_000 }] }] },
+  { outputs: [{ name: 'y', postprocess: [{ op: 'ctc_decode', dictionary: 'keys.txt', blank: -1, space: true }] }] },
+  { outputs: [{ name: 'y', postprocess: [{ op: 'mean_pool' }, { op: 'normalize', axis: -1 }, { op: 'sigmoid' }] }] },
+  {
+    outputs: [
+      {
+        name: 'y',
+        postprocess: [
+          { op: 'dequantize', scale: 0.1 },
+          { op: 'argmax', axis: -64 },
+        ],
+      },
+    ],
+  },
   { warmup: [] },
   { warmup: [{ request: 'one.json' }, { request: 'one.json', runs: 1000 }] },
   { warmup: [{ data: 'zeros' }, { data: 'random', rows: 4096, runs: 1, inputs: [] }] },
@@ -175,7 +192,39 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
   ['{"priority_levels": 17}', '1:21: priority_levels is 17; it must be an integer from 0 to 16'],
   ['{"default_priority_level": 0}', '1:28: default_priority_level is 0; it must be an integer from 1 to 16'],
   ['{"inputs": []}', '1:2: inputs is not supported by this version; remove it'],
-  ['{"outputs": []}', '1:2: outputs is not supported by this version; remove it'],
+  ['{"inputs": []}', '1:2: inputs is not supported by this version; remove it'],
+  [
+    '{"outputs": {}}',
+    '1:13: outputs is {}; it must be a list of at most 256 entries such as {"name": "scores", "labels": "labels.txt"}',
+  ],
+  ['{"outputs": [{"name": ""}]}', '1:23: outputs[0].name is ""; it must be the name of an output of the model'],
+  [
+    '{"outputs": [{"name": "y", "labels": "../x"}]}',
+    '1:38: outputs[0].labels is "../x"; it must be the name of a file in the directory of the model',
+  ],
+  [
+    '{"outputs": [{"name": "y", "postprocess": [{"op": "softmx"}]}]}',
+    '1:51: outputs[0].postprocess[0].op is "softmx"; it must be a step such as {"op": "softmax"}, with its own keys; ops are softmax, sigmoid, argmax, top_k, normalize, mean_pool, dequantize, ctc_decode',
+  ],
+  [
+    '{"outputs": [{"name": "y", "postprocess": [{"op": "top_k"}]}]}',
+    '1:44: outputs[0].postprocess[0].k is missing; it must be an integer from 1 to 10000',
+  ],
+  [
+    '{"outputs": [{"name": "y", "postprocess": [{"op": "top_k", "k": 3}, {"op": "softmax"}]}]}',
+    '1:69: outputs[0].postprocess goes on behind top_k, which gives texts; it must be the last step',
+    'beyond the schema',
+  ],
+  [
+    '{"outputs": [{"name": "y", "postprocess": [{"op": "softmax", "axes": 1}]}]}',
+    '1:62: unknown key "axes" in outputs[0].postprocess[0]',
+  ],
+  [
+    '{"outputs": [{"name": "y"}, {"name": "y"}]}',
+    '1:13: outputs is [{"name":"y"},{"name":"y"}]; it must be a list that names each output once',
+    'beyond the schema',
+  ],
+  ['{"outputs": [{"name": "y", "label": "x"}]}', '1:28: unknown key "label" in outputs[0] (did you mean "labels"?)'],
   ['{"transform": {}}', '1:2: transform is not supported by this version; remove it'],
   [
     '{"warmup": true}',
@@ -258,6 +307,7 @@ test('without a file, and with an empty object, every default that needs no sign
     memoryBudgetBytes: undefined,
     versionPolicy: { kind: 'latest', count: 1 },
     modelFilename: 'model.onnx',
+    outputs: [],
     warmUps: [],
     runtime: { intraOpThreads: undefined, graphOptimization: 'all', session: {}, provider: {} },
   });
@@ -281,6 +331,7 @@ test('every key of the file arrives in its field', () => {
     memory_budget_bytes: '2GB',
     version_policy: { specific: [10, '9', 10] },
     default_model_filename: 'net.onnx',
+    outputs: [{ name: 'y', labels: 'labels.txt', postprocess: [{ op: 'softmax' }] }, { name: 'z' }],
     warmup: [{ request: 'one.json' }, { data: 'random', rows: 2, runs: 3, inputs: [{ name: 'x', dims: [4] }] }],
     runtime: { intra_op_threads: 2, graph_optimization: 'basic', session: { a: '1' }, provider: { b: 2 } },
   });
@@ -299,6 +350,10 @@ test('every key of the file arrives in its field', () => {
     memoryBudgetBytes: 2e9,
     versionPolicy: { kind: 'specific', versions: ['10', '9'] },
     modelFilename: 'net.onnx',
+    outputs: [
+      { name: 'y', labels: 'labels.txt', postprocess: [{ op: 'softmax', axis: -1 }] },
+      { name: 'z', labels: undefined, postprocess: [] },
+    ],
     warmUps: [
       { kind: 'request', file: 'one.json', runs: 1 },
       {
@@ -354,5 +409,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 42);
+  assert.equal(keys, 65);
 });

@@ -49,10 +49,10 @@ test('a configuration of Triton is taken over as far as it can be, and the rest 
     responseCache: { maxBytes: 64 * 2 ** 20, ttlS: undefined },
     versionPolicy: { kind: 'specific', versions: ['1', '3'] },
     modelFilename: 'net.onnx',
+    outputs: [{ name: 'fc6_1', labels: 'labels.txt', postprocess: [] }],
     runtime: { ...DEFAULTS.runtime, intraOpThreads: 2, graphOptimization: 'basic' },
   } satisfies ModelConfig);
   assert.deepEqual(warnings, [
-    '8: output.label_filename is passed over: there are no labels in answers',
     '13: dynamic_batching.preferred_batch_size is passed over: batches are as large as pays, by measured costs',
     '17: dynamic_batching.default_queue_policy.timeout_action is passed over: what is late is answered 504',
     '20: optimization.execution_accelerators is passed over: choose the device, such as --device tensorrt:0',

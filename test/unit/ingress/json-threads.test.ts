@@ -5,12 +5,14 @@ import { BatchportError } from '../../../src/config/errors.ts';
 import { createLogger } from '../../../src/config/log.ts';
 import { BodyBudget } from '../../../src/ingress/body.ts';
 import { JsonThreads, type LargeBody } from '../../../src/ingress/json-threads.ts';
+import { type OutputJob, processOutput } from '../../../src/postprocess/process.ts';
+import { readLines, type TextLines } from '../../../src/postprocess/text-lines.ts';
 import type { BoundRequest } from '../../../src/protocol/bound-request.ts';
 import { type ModelInterface, RequestDecoder } from '../../../src/protocol/request-decoder.ts';
 import { type OutputTensor, ResponseEncoder } from '../../../src/protocol/response-encoder.ts';
 import { encodeBytesTensor } from '../../../src/tensor/bytes-tensor.ts';
 import { DATATYPES, type Datatype, datatypeInfo } from '../../../src/tensor/datatype.ts';
-import { DEADLY_ID } from '../../support/mortal-json.ts';
+import { DEADLY_CLASSES, DEADLY_ID } from '../../support/mortal-json.ts';
 import { identity, model, tensor } from '../protocol/fixtures.ts';
 
 const MIB = 2 ** 20;
@@ -254,6 +256,52 @@ test('a thread that dies fails its own task with a 503; those behind it get anot
       code: 'WORKER_LOST',
       message: /thread that wrote .* died/,
     });
+  }
+  assertNothingHeld(budget);
+});
+
+const job = (values: readonly number[], classes: number): OutputJob => ({
+  name: 'y',
+  tensor: { datatype: 'FP32', shape: [values.length], data: new Uint8Array(Float32Array.from(values).buffer) },
+  steps: [],
+  masks: [],
+  dictionaries: [],
+  rowDims: 0,
+  classes,
+  labels: undefined,
+});
+
+test('outputs that are processed in a thread become what they become at once', async () => {
+  const { threads, budget } = makeThreads();
+  const mask = { datatype: 'BOOL' as const, shape: [1, 3], data: new Uint8Array(MIB).subarray(7, 10).fill(1) };
+  const pooled = { ...job([3, 1, 5], 0), steps: [{ op: 'mean_pool' as const, axis: 1, mask: 'm' }], masks: [mask] };
+  const text = { ...job([3, 1, 2], 1), labels: readLines(Buffer.from('a\nb\n')) as TextLines };
+  const jobs = [job([3, 1, 2], 2), job([], 4), job([0.1], 1), text];
+  jobs.push({ ...pooled, tensor: { ...pooled.tensor, shape: [1, 3, 1] } });
+  const atOnce = jobs.map((one) => processOutput(one));
+  const inThread = await threads.process(jobs, wanted);
+  for (const [n, { shape, data }] of inThread.entries()) {
+    assert.deepEqual(shape, atOnce[n]!.shape);
+    assert.deepEqual(Buffer.from(data), Buffer.from(atOnce[n]!.data));
+  }
+  assertNothingHeld(budget);
+});
+
+test('what is wrong with outputs in a thread is refused as at once', async () => {
+  const { threads, budget } = makeThreads();
+  const bad = { ...job([], 0), steps: [{ op: 'argmax' as const, axis: 0 }] };
+  assert.throws(() => processOutput(bad), { code: 'MODEL_FAILED' });
+  await assert.rejects(threads.process([bad], wanted), { code: 'MODEL_FAILED', message: /output 'y' could not be/ });
+  assertNothingHeld(budget);
+});
+
+test('a thread that dies while it processes outputs costs their request alone', async () => {
+  const { threads, budget } = makeThreads(MORTAL_ENTRY);
+  for (let round = 0; round < 2; round++) {
+    const dying = threads.process([job([1], DEADLY_CLASSES)], wanted);
+    const next = threads.process([job([1, 2], 1)], wanted);
+    await assert.rejects(dying, { code: 'WORKER_LOST', message: /thread that processed the outputs died/ });
+    assert.deepEqual((await next)[0]!.shape, [1]);
   }
   assertNothingHeld(budget);
 });

@@ -26,12 +26,27 @@ interface Asked {
   rows?: number;
   shapes?: number[][];
   shapeKey?: string;
+  classesKey?: string;
   inputs?: Uint8Array[];
 }
 
-function request({ rows = 1, shapes = [[4]], shapeKey = 'rows|4|0', inputs = [bytes(1, 2, 3, 4)] }: Asked = {}) {
+function request({
+  rows = 1,
+  shapes = [[4]],
+  shapeKey = 'rows|4|0',
+  classesKey = '',
+  inputs = [bytes(1, 2, 3, 4)],
+}: Asked = {}) {
   return {
-    template: { rows, whole: false, shapes, inputBytes: [4], outputs: [{ index: 0, binary: true }], shapeKey },
+    template: {
+      rows,
+      whole: false,
+      shapes,
+      inputBytes: [4],
+      outputs: [{ index: 0, binary: true, classes: 0 }],
+      classesKey,
+      shapeKey,
+    },
     id: undefined,
     inputs,
     timeoutUs: undefined,
@@ -57,6 +72,7 @@ describe('a key', () => {
   });
 
   for (const [what, asked] of [
+    ['classes', { classesKey: '0:3' }],
     ['another byte', { inputs: [bytes(1, 2, 3, 5)] }],
     ['other rows', { rows: 2 }],
     ['another shape or set of outputs', { shapeKey: 'rows|4|1' }],

@@ -16,7 +16,7 @@ test('a body of 32 bytes is eight floats, and every output is binary', () => {
   const body = Buffer.from(Float32Array.from({ length: 8 }, (_, i) => i).buffer);
   const request = raw(identity('FP32'), body);
   assert.deepEqual(request.template.shapes, [[8]]);
-  assert.deepEqual(request.template.outputs, [{ index: 0, binary: true }]);
+  assert.deepEqual(request.template.outputs, [{ index: 0, binary: true, classes: 0 }]);
   assert.equal(request.id, undefined);
   assert.deepEqual(Buffer.from(request.inputs[0]!), body);
 });

@@ -28,9 +28,10 @@ test('a request is bound in the order of the signature, whatever its own order',
     shapes: [[16], [16]],
     inputBytes: [64, 64],
     outputs: [
-      { index: 0, binary: false },
-      { index: 1, binary: false },
+      { index: 0, binary: false, classes: 0 },
+      { index: 1, binary: false, classes: 0 },
     ],
+    classesKey: '',
     shapeKey: request.template.shapeKey,
   });
   assert.equal(request.id, undefined);
@@ -297,22 +298,22 @@ test('templates stay bounded when every request is different', () => {
 test('outputs are listed as asked for, all of them when none is named', () => {
   const outputs = (wanted: unknown, parameters?: unknown): unknown =>
     decodeSimple({ inputs: [INPUT0, INPUT1], outputs: wanted, parameters }).template.outputs;
-  const all = (binary: boolean): unknown => [0, 1].map((index) => ({ index, binary }));
+  const all = (binary: boolean): unknown => [0, 1].map((index) => ({ index, binary, classes: 0 }));
   assert.deepEqual(outputs(undefined), all(false));
   assert.deepEqual(outputs([]), all(false));
   assert.deepEqual(outputs(undefined, { binary_data_output: true }), all(true));
-  assert.deepEqual(outputs([{ name: 'OUTPUT1' }]), [{ index: 1, binary: false }]);
+  assert.deepEqual(outputs([{ name: 'OUTPUT1' }]), [{ index: 1, binary: false, classes: 0 }]);
   assert.deepEqual(outputs([{ name: 'OUTPUT1', parameters: { binary_data: true } }, { name: 'OUTPUT0' }]), [
-    { index: 1, binary: true },
-    { index: 0, binary: false },
+    { index: 1, binary: true, classes: 0 },
+    { index: 0, binary: false, classes: 0 },
   ]);
   assert.deepEqual(
     outputs([{ parameters: { binary_data: false }, name: 'OUTPUT1' }, { name: 'OUTPUT0' }], {
       binary_data_output: true,
     }),
     [
-      { index: 1, binary: false },
-      { index: 0, binary: true },
+      { index: 1, binary: false, classes: 0 },
+      { index: 0, binary: true, classes: 0 },
     ],
   );
 });
@@ -322,7 +323,7 @@ test('the form of the outputs may be given before or after their list', () => {
   const request = decodeSimple(
     `{"outputs":[{"name":"OUTPUT0"}],"inputs":${inputs},"parameters":{"binary_data_output":true}}`,
   );
-  assert.deepEqual(request.template.outputs, [{ index: 0, binary: true }]);
+  assert.deepEqual(request.template.outputs, [{ index: 0, binary: true, classes: 0 }]);
 });
 
 test('outputs that are unknown, repeated, malformed or no tensors are refused', () => {
@@ -351,7 +352,7 @@ test('outputs that are unknown, repeated, malformed or no tensors are refused', 
   });
   const request = (outputs?: unknown): string =>
     JSON.stringify({ inputs: [{ name: 'X', shape: [1, 4], datatype: 'FP32', data: [5.1, 3.5, 1.4, 0.2] }], outputs });
-  assert.deepEqual(decodeText(forest, request()).template.outputs, [{ index: 0, binary: false }]);
+  assert.deepEqual(decodeText(forest, request()).template.outputs, [{ index: 0, binary: false, classes: 0 }]);
   assertRefused(
     () => decodeText(forest, request([{ name: 'probability' }])),
     'BAD_TENSOR',
@@ -450,22 +451,15 @@ test('other parameters are strings, numbers or booleans, and are ignored', () =>
   );
 });
 
-test('parameters that ask for what the server does not have are refused, never ignored', () => {
-  for (const name of ['classification']) {
-    const parameters = { [name]: 3 };
-    assertRefused(
-      () => decodeSimple(withInput({ parameters })),
-      'BAD_REQUEST',
-      `'${name}' of input 'INPUT0'`,
-      'not supported by this server',
-    );
-    assertRefused(
-      () => decodeSimple({ inputs: [INPUT0, INPUT1], outputs: [{ name: 'OUTPUT0', parameters }] }),
-      'BAD_REQUEST',
-      `'${name}' of output 'OUTPUT0'`,
-      'not supported by this server',
-    );
-  }
+test('a classification belongs to an output, and not to an input or the request', () => {
+  const message = "parameter 'classification' is one of outputs";
+  assertRefused(() => decodeSimple(withInput({ parameters: { classification: 3 } })), 'BAD_REQUEST', message, 'INPUT0');
+  assertRefused(
+    () => decodeSimple({ inputs: [INPUT0, INPUT1], parameters: { classification: 3 } }),
+    'BAD_REQUEST',
+    message,
+    'the request has it',
+  );
 });
 
 test('a tensor in shared memory has a region and a size there, and nothing in the request', () => {

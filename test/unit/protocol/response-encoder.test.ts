@@ -8,12 +8,12 @@ import type { Datatype } from '../../../src/tensor/datatype.ts';
 import { assertRefused, model, tensor } from './fixtures.ts';
 
 function request(outputs: readonly OutputRequest[], id?: string): BoundRequest {
-  const template = { rows: 1, whole: true, shapes: [], inputBytes: [], outputs, shapeKey: '' };
+  const template = { rows: 1, whole: true, shapes: [], inputBytes: [], outputs, classesKey: '', shapeKey: '' };
   return { template, id, inputs: [], timeoutUs: undefined, priority: undefined };
 }
 
-const JSON_OUTPUT = [{ index: 0, binary: false }];
-const BINARY_OUTPUT = [{ index: 0, binary: true }];
+const JSON_OUTPUT = [{ index: 0, binary: false, classes: 0 }];
+const BINARY_OUTPUT = [{ index: 0, binary: true, classes: 0 }];
 
 function encoderFor(datatype: Datatype): ResponseEncoder {
   return new ResponseEncoder(model('m', [], [tensor('y', datatype, [-1])]));
@@ -37,8 +37,8 @@ test('a JSON response has the fields of the protocol and the id it was given', (
     { shape: [2, 2], data: bytes(Int32Array.of(1, -2, 3, -4)) },
   ];
   const wanted = [
-    { index: 1, binary: false },
-    { index: 0, binary: false },
+    { index: 1, binary: false, classes: 0 },
+    { index: 0, binary: false, classes: 0 },
   ];
   for (const id of [undefined, '', 'ü-"1', '9007199254740993', 'a\0b😀']) {
     const { body, headerLength } = encoder.encode(request(wanted, id), outputs);
@@ -62,8 +62,8 @@ test('a binary response is its JSON and then the bytes of each output', () => {
     { shape: [1], data: Uint8Array.of(0, 0x7e) },
   ];
   const wanted = [
-    { index: 0, binary: true },
-    { index: 1, binary: true },
+    { index: 0, binary: true, classes: 0 },
+    { index: 1, binary: true, classes: 0 },
   ];
   const bound = request(wanted);
   for (const id of [undefined, 'ü-"1', undefined, 'x', '']) {
@@ -88,8 +88,8 @@ test('JSON and binary outputs mix in one response', () => {
     { shape: [2], data: Uint8Array.of(7, 8) },
   ];
   const wanted = [
-    { index: 0, binary: false },
-    { index: 1, binary: true },
+    { index: 0, binary: false, classes: 0 },
+    { index: 1, binary: true, classes: 0 },
   ];
   const { body, headerLength } = encoder.encode(request(wanted, 'i'), outputs);
   const header = JSON.parse(body.toString('utf8', 0, headerLength));

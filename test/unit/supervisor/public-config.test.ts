@@ -23,6 +23,22 @@ const EVERYTHING = {
   memory_budget_bytes: '64MiB',
   default_model_filename: 'other.onnx',
   version_policy: { specific: ['2', '5'] },
+  outputs: [
+    {
+      name: 'y',
+      labels: 'labels.txt',
+      postprocess: [
+        { op: 'dequantize', scale: 0.5, zero_point: 3 },
+        { op: 'softmax', axis: 2 },
+        { op: 'sigmoid' },
+        { op: 'normalize', axis: 1 },
+        { op: 'mean_pool', axis: 2, mask: 'm' },
+        { op: 'argmax', axis: 1 },
+        { op: 'top_k', k: 7 },
+      ],
+    },
+    { name: 'z', postprocess: [{ op: 'ctc_decode', dictionary: 'keys.txt', blank: -1, space: true }] },
+  ],
   warmup: [
     { request: 'one.json', runs: 2 },
     {

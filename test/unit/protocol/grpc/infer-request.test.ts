@@ -213,7 +213,7 @@ test('parameters that ask for what there is not, or are of the wrong kind, are r
     [{ timeout: { int64_param: '-1' } }, /'timeout' of the request must be an integer of 0 or more, got -1/],
     [{ timeout: { string_param: '1' } }, /must be an integer of 0 or more, got another kind of value/],
     [{ triton_x: { bool_param: true } }, /keys starting with 'triton_' are reserved/],
-    [{ classification: { int64_param: '1' } }, /'classification' of the request is not supported/],
+    [{ classification: { int64_param: '1' } }, /'classification' is one of outputs; the request has it/],
   ];
   for (const [parameters, message] of cases) {
     assertRefused(() => bind(identity('INT32'), { ...rawRequest('m', X32), parameters }), 'BAD_REQUEST', message);

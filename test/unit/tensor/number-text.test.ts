@@ -7,7 +7,7 @@ import {
   writeDigits,
   writeFloat32,
   writeInteger64,
-} from '../../../src/protocol/number-text.ts';
+} from '../../../src/tensor/number-text.ts';
 import { type Random, seedFromEnv } from '../../support/random.ts';
 
 const single = new Float32Array(1);
