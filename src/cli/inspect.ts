@@ -11,6 +11,7 @@ import { EXIT, ExitError } from '../config/exit-codes.ts';
 import { checkModelFile } from '../repository/model-file.ts';
 import type { ModelSignature, TensorSpec } from '../tensor/signature.ts';
 import { type Command, lastText } from './command.ts';
+import { modelTypesText } from './model-types-text.ts';
 import { printable, type Terminal } from './terminal.ts';
 import { renderTable } from './text-table.ts';
 
@@ -19,19 +20,26 @@ export const inspectCommand: Command = {
   usage: 'inspect <file>',
   describe: "Show a model file's inputs, outputs and whether it can be batched",
   positionals: { file: { describe: 'The .onnx file' } },
-  options: { json: { description: 'Print the same as JSON', type: 'boolean' } },
+  options: {
+    json: { description: 'Print the same as JSON', type: 'boolean' },
+    types: { description: 'Print TypeScript types of the tensors, for batchport/client', type: 'boolean' },
+  },
   examples: [
     ['inspect mnist.onnx', 'Inputs and outputs with datatypes and shapes'],
     ['inspect mnist.onnx --json', 'The same for scripts'],
+    ['inspect mnist.onnx --types >mnist.d.ts', 'For client.infer<Mnist>(…), which the compiler then checks'],
   ],
   run: async (args, terminal) => {
     const file = lastText(args.file)!;
     const path = resolve(terminal.cwd, file);
     const { problem, sizeBytes } = checkModelFile(path);
     if (problem !== undefined) throw new ExitError('MODEL', `${file} ${problem}`);
+    if (args.types === true && args.json === true)
+      throw new ExitError('USAGE', '--types and --json exclude each other');
     const sha256 = await sha256Of(path);
     const report = { file, sizeBytes, sha256, ...(await loadFacts(path, file)) };
-    terminal.out(args.json === true ? reportJson(report) : reportText(report, terminal));
+    if (args.types === true) terminal.out(modelTypesText(file, report.signature));
+    else terminal.out(args.json === true ? reportJson(report) : reportText(report, terminal));
     return EXIT.OK.code;
   },
 };

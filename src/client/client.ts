@@ -20,6 +20,7 @@ import { assertSuccess, jsonBody } from './answer.ts';
 import { Cancellation } from './cancellation.ts';
 import { ConnectionError } from './errors.ts';
 import { decodeModelMetadata, decodeServerMetadata, type ModelMetadata, type ServerMetadata } from './metadata.ts';
+import type { ModelTypes, TypedRequest, TypedResult } from './model-types.ts';
 import { decodeIndex, type RepositoryEntry } from './repository.ts';
 import { encodeRequest, type InferRequest, requestBody } from './request.ts';
 import { decodeResponse } from './response.ts';
@@ -31,6 +32,7 @@ export type { Datatype } from '../tensor/datatype.ts';
 export type { AnyData, DataOf, InputDataOf } from './data.ts';
 export { ConnectionError, type ConnectionErrorCode, InferenceError } from './errors.ts';
 export type { ModelMetadata, ServerMetadata, TensorMetadata } from './metadata.ts';
+export type { ModelTypes, TypedInput, TypedRequest, TypedResult } from './model-types.ts';
 export type { RepositoryEntry } from './repository.ts';
 export type { InferInput, InferRequest, Parameter, Parameters, RequestedOutput } from './request.ts';
 export type { InferOutput, InferResult, OutputTensor } from './result.ts';
@@ -177,6 +179,9 @@ export class Client {
    * @throws TypeError or RangeError when an input is not what it says; nothing is sent then.
    * @throws InferenceError when the server refuses or the model fails, ConnectionError when there is no usable answer, the signal's reason when it fires.
    */
+  infer(model: string, request: InferRequest): Promise<InferResult>;
+  /** The same for a model whose tensors the compiler knows (`bin/serve inspect FILE --types`). */
+  infer<M extends ModelTypes>(model: string, request: TypedRequest<M>): Promise<TypedResult<M>>;
   async infer(model: string, request: InferRequest): Promise<InferResult> {
     const path = `${modelPath(model, request.version)}/infer`;
     const encoded = encodeRequest(request, request.binary ?? this.binary);

@@ -4,6 +4,7 @@
  * What a schema cannot say, that data has as many elements as its shape, is said in words. Pure. Bound: EXAMPLE_ELEMENTS_MAX elements of an example.
  */
 import { ERRORS } from '../config/errors.ts';
+import { CLASSES_MAX } from '../postprocess/classes.ts';
 import { type Datatype, datatypeInfo } from '../tensor/datatype.ts';
 import { elementCount, formatShape } from '../tensor/shape.ts';
 import type { TensorSpec } from '../tensor/signature.ts';
@@ -138,7 +139,7 @@ function infer(contract: ModelInterface, n: number, schemas: Record<string, Json
           required: ['name'],
           properties: {
             name: { enum: outputs.map(({ name }) => name) },
-            parameters: { type: 'object', properties: { binary_data: { type: 'boolean' } } },
+            parameters: ref('OutputParameters'),
           },
         },
       },
@@ -151,7 +152,7 @@ function infer(contract: ModelInterface, n: number, schemas: Record<string, Json
       model_name: { const: contract.name },
       model_version: { type: 'string' },
       id: { type: 'string' },
-      outputs: { type: 'array', items: oneOf(outputs.map(outputSchema)) },
+      outputs: { type: 'array', items: { anyOf: [...outputs.map(outputSchema), ref('Classes')] } },
     },
   };
   const example = exampleOf(contract);
@@ -336,6 +337,23 @@ const SCHEMAS: Readonly<Record<string, Json>> = {
       },
     },
   },
+  OutputParameters: {
+    type: 'object',
+    properties: {
+      binary_data: { type: 'boolean' },
+      classification: {
+        ...COUNT,
+        maximum: CLASSES_MAX,
+        description: 'So many classes of highest value instead of the tensor.',
+      },
+    },
+  },
+  Classes: object(
+    { name: TEXT, datatype: { const: 'BYTES' }, shape: list({ type: 'integer' }), data: ref('Texts') },
+    'name',
+    'datatype',
+    'shape',
+  ),
   ServerMetadata: object({ name: TEXT, version: TEXT, extensions: list(TEXT) }),
   Live: object({ live: { const: true } }),
   Ready: object({ ready: { const: true } }),
