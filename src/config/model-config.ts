@@ -7,6 +7,7 @@
  */
 
 import { z } from 'zod';
+import type { Datatype } from '../tensor/datatype.ts';
 import { type JsonDocument, type JsonPath, JsonTextError, type JsonValue, parseJsonBytes } from './json-text.ts';
 import {
   type GRAPH_OPTIMIZATIONS,
@@ -62,6 +63,14 @@ export type PostprocessStep = Readonly<
   NonNullable<NonNullable<ModelConfigFile['outputs']>[number]['postprocess']>[number]
 >;
 
+/** A tensor that a configuration says the model has. */
+export interface DeclaredTensor {
+  readonly kind: 'input' | 'output';
+  readonly name: string;
+  /** undefined = not said. */
+  readonly datatype: Datatype | undefined;
+}
+
 export interface ModelConfig {
   /** Rows; 0 = no batching; undefined = decided from the signature. */
   readonly maxBatchSize: number | undefined;
@@ -94,6 +103,8 @@ export interface ModelConfig {
   readonly modelFilename: string;
   readonly outputs: readonly OutputConfig[];
   readonly warmUps: readonly WarmUpConfig[];
+  /** Of a configuration of Triton; a model that has others is not served with it. */
+  readonly tensors: readonly DeclaredTensor[];
   readonly runtime: {
     /** undefined = from the cores of the device. */
     readonly intraOpThreads: number | undefined;
@@ -144,8 +155,9 @@ export function parseModelConfig(bytes: Uint8Array): ModelConfigResult {
 }
 
 /** Settings that another format has brought, checked like those of a file. Places are the file's start. */
-export function modelConfigOf(file: ModelConfigFile): ModelConfigResult {
-  return parseModelConfig(Buffer.from(JSON.stringify(file)));
+export function modelConfigOf(file: ModelConfigFile, tensors: readonly DeclaredTensor[]): ModelConfigResult {
+  const result = parseModelConfig(Buffer.from(JSON.stringify(file)));
+  return result.ok ? { ok: true, config: deepFreeze({ ...result.config, tensors }) } : result;
 }
 
 /** One line for a person: `config.json:3:5: unknown key …`. */
@@ -242,6 +254,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     modelFilename: file.default_model_filename ?? 'model.onnx',
     outputs: (file.outputs ?? []).map(({ name, labels, postprocess = [] }) => ({ name, labels, postprocess })),
     warmUps: (file.warmup ?? []).map(warmUpOf),
+    tensors: [],
     runtime: {
       intraOpThreads: file.runtime?.intra_op_threads,
       graphOptimization: file.runtime?.graph_optimization ?? 'all',

@@ -4,7 +4,8 @@
  *
  * Source: model_config.proto and docs/user_guide/model_configuration.md of Triton.
  */
-import { type ModelConfigProblem, type ModelConfigResult, modelConfigOf } from './model-config.ts';
+import { type Datatype, isDatatype } from '../tensor/datatype.ts';
+import { type DeclaredTensor, type ModelConfigProblem, type ModelConfigResult, modelConfigOf } from './model-config.ts';
 import { MODEL_CONFIG_BYTES_MAX, type ModelConfigFile } from './model-config-schema.ts';
 import { suggestion } from './nearest.ts';
 import { parseTextFormat, type TextField, TextFormatError, type TextValue } from './text-format.ts';
@@ -35,8 +36,8 @@ const SHOWN_MAX = 80;
 const SAID_TWICE = 'the model file says it';
 
 const TENSOR: Rules = {
-  name: ignored(SAID_TWICE),
-  data_type: ignored(SAID_TWICE),
+  name: honoured('has to be one of the model file'),
+  data_type: honoured('has to be that of the model file'),
   dims: ignored(SAID_TWICE),
   format: ignored(SAID_TWICE),
   label_filename: ignored('labels are those of outputs'),
@@ -123,7 +124,7 @@ export const TRITON_FIELDS: Rules = {
   model_repository_agents: refused('no agents are run'),
   batch_input: refused('inputs are what requests bring'),
   batch_output: refused('outputs are cut by rows'),
-  model_transaction_policy: refused('a request has one answer'),
+  model_transaction_policy: honoured('', { decoupled: refused('a request has one answer') }),
   sequence_batching: refused('models here keep no state between requests'),
   ensemble_scheduling: refused('a model is one ONNX file'),
 };
@@ -163,8 +164,9 @@ class Translation {
   result(fields: readonly TextField[]): TritonConfig {
     this.#check(fields, TRITON_FIELDS, '');
     const file = this.#problems.length === 0 ? this.#translate(fields) : {};
+    const tensors = this.#problems.length === 0 ? this.#tensors(fields) : [];
     if (this.#problems.length > 0) return { result: { ok: false, problems: this.#problems }, warnings: this.#warnings };
-    return { result: modelConfigOf(file), warnings: this.#warnings };
+    return { result: modelConfigOf(file, tensors), warnings: this.#warnings };
   }
 
   /** Every field by the table; warnings and problems come in the order of the text. */
@@ -207,7 +209,7 @@ class Translation {
     if (timeoutUs) set('slo_ms', Math.max(1, Math.round(timeoutUs / 1000)));
     this.#instances(fields, set);
     const cache = messageOf(fields, 'response_cache');
-    if (cache !== undefined) set('response_cache', { enable: textOf(cache, 'enable') === 'true' });
+    if (cache !== undefined) set('response_cache', { enable: isTrue(textOf(cache, 'enable')) });
     const level = this.#integer(messageOf(messageOf(fields, 'optimization') ?? [], 'graph') ?? [], 'level');
     const threads = parametersOf(fields).get('intra_op_thread_count');
     const runtime = {
@@ -226,6 +228,26 @@ class Translation {
       if (key !== 'intra_op_thread_count') this.#warn(`the parameter ${shown(key)} is passed over`, position);
     }
     return file as ModelConfigFile;
+  }
+
+  #tensors(fields: readonly TextField[]): DeclaredTensor[] {
+    return fields.flatMap(({ name: kind, value }): DeclaredTensor[] => {
+      if (kind !== 'input' && kind !== 'output') return [];
+      const about = fieldsOf(value);
+      const name = textOf(about, 'name') ?? '';
+      const datatype = this.#datatype(about);
+      return name === '' ? [] : [{ kind, name, datatype }];
+    });
+  }
+
+  #datatype(fields: readonly TextField[]): Datatype | undefined {
+    const field = fields.findLast(({ name }) => name === 'data_type');
+    const text = field === undefined ? 'TYPE_INVALID' : (textOf([field], 'data_type') ?? '');
+    if (text === 'TYPE_INVALID') return undefined;
+    const datatype = text === 'TYPE_STRING' ? 'BYTES' : text.replace(/^TYPE_(?!BYTES$)/, '');
+    if (text.startsWith('TYPE_') && isDatatype(datatype)) return datatype;
+    this.#problem(`data_type is ${shown(text)}; it must be a type such as TYPE_FP32`, field!.value.position);
+    return undefined;
   }
 
   #instances(fields: readonly TextField[], set: (key: string, value: unknown) => void): void {
@@ -270,7 +292,7 @@ class Translation {
         const about = messageOf(fieldsOf(entry), 'value') ?? [];
         const dims = valuesOf(about, 'dims').map(Number);
         const file = textOf(about, 'input_data_file');
-        const data = textOf(about, 'random_data') === 'true' ? 'random' : 'zeros';
+        const data = isTrue(textOf(about, 'random_data')) ? 'random' : 'zeros';
         return { name: textOf(fieldsOf(entry), 'key') ?? '', dims, ...(file === undefined ? { data } : { file }) };
       });
     const rows = this.#integer(fields, 'batch_size') || 1;
@@ -317,10 +339,13 @@ function shown(text = ''): string {
   return JSON.stringify(text.slice(0, SHOWN_MAX));
 }
 
-/** `false`, and a message that switches nothing on, ask for nothing. */
+/** `false` asks for nothing; a message, be it empty, does by being there. */
 function isOff(value: TextValue): boolean {
-  if (value.kind === 'message') return value.fields.every((field) => isOff(field.value));
-  return value.text === 'false';
+  return value.kind !== 'message' && ['false', 'False', 'f', '0'].includes(value.text);
+}
+
+function isTrue(text: string | undefined): boolean {
+  return text !== undefined && ['true', 'True', 't', '1'].includes(text);
 }
 
 function fieldsOf(value: TextValue): readonly TextField[] {

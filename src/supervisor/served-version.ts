@@ -13,6 +13,7 @@ import { Doorbells } from '../queue/bells.ts';
 import { planQueue } from '../queue/geometry.ts';
 import { Segment } from '../queue/segment.ts';
 import { INSTANCES_MAX } from '../queue/states.ts';
+import { declaredProblem } from '../repository/declared-tensors.ts';
 import { HeldFile } from '../repository/held-file.ts';
 import type { RepositoryModel, RepositoryVersion } from '../repository/model-directory.ts';
 import { initialModelState, type ModelEvent, type ModelStateRecord, transition } from '../repository/model-state.ts';
@@ -170,6 +171,8 @@ export class ServedVersion {
       }
       return;
     }
+    const problem = declaredProblem(this.config.tensors, signature);
+    if (problem !== undefined) throw new Error(problem);
     const lines = (file: string) => this.texts?.files.find(({ name }) => name === file)?.lines;
     planOutputs({ signature, batched: batching.maxBatchSize > 0, lines }, this.config.outputs);
     const instanceSlots = this.placements.reduce((sum, { slots }) => sum + slots.length, 0);

@@ -25,6 +25,11 @@ for (const version of ['1', '2']) writeModel(repository.path('simple', version),
 repository.writeFile(['simple', 'config.pbtxt'], CONFIG);
 repository.add('sequence', { fixture: 'rows' });
 repository.writeFile(['sequence', 'config.pbtxt'], 'sequence_batching { max_sequence_idle_microseconds: 5 }');
+repository.add('misnamed', { fixture: 'rows' });
+repository.writeFile(
+  ['misnamed', 'config.pbtxt'],
+  'output { name: "probabilities" data_type: TYPE_FP32 dims: [ 10 ] }',
+);
 const server = launchServer({ after }, { repository: repository.dir });
 
 before(async () => {
@@ -47,5 +52,14 @@ test('what would give other answers here is not served, and says why', async () 
     await infer(server.url, 'sequence', jsonRequest(new Map())),
     'NOT_READY',
     /sequence_batching is not supported/,
+  );
+});
+
+test('a configuration of tensors that the model does not have is not served, and says which it has', async () => {
+  const outputs = fixture('rows').outputs.map(({ name }) => JSON.stringify(name));
+  assertRefused(
+    await infer(server.url, 'misnamed', jsonRequest(new Map())),
+    'NOT_READY',
+    new RegExp(`names the output "probabilities", but the outputs of the model are ${outputs.join(', ')}`),
   );
 });

@@ -309,6 +309,7 @@ test('without a file, and with an empty object, every default that needs no sign
     modelFilename: 'model.onnx',
     outputs: [],
     warmUps: [],
+    tensors: [],
     runtime: { intraOpThreads: undefined, graphOptimization: 'all', session: {}, provider: {} },
   });
   assert.deepEqual(DEFAULT_MODEL_CONFIG, configOf({}));
@@ -364,6 +365,7 @@ test('every key of the file arrives in its field', () => {
         inputs: [{ name: 'x', dims: [4], data: undefined, file: undefined }],
       },
     ],
+    tensors: [],
     runtime: { intraOpThreads: 2, graphOptimization: 'basic', session: { a: '1' }, provider: { b: '2' } },
   });
 });

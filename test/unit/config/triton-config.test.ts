@@ -50,6 +50,10 @@ test('a configuration of Triton is taken over as far as it can be, and the rest 
     versionPolicy: { kind: 'specific', versions: ['1', '3'] },
     modelFilename: 'net.onnx',
     outputs: [{ name: 'fc6_1', labels: 'labels.txt', postprocess: [] }],
+    tensors: [
+      { kind: 'input', name: 'data_0', datatype: 'FP32' },
+      { kind: 'output', name: 'fc6_1', datatype: 'FP32' },
+    ],
     runtime: { ...DEFAULTS.runtime, intraOpThreads: 2, graphOptimization: 'basic' },
   } satisfies ModelConfig);
   assert.deepEqual(warnings, [
@@ -88,6 +92,15 @@ for (const [group, devices] of [
   });
 }
 
+test('the types of tensors are those of the protocol', () => {
+  const types = ['BOOL', 'UINT8', 'INT8', 'UINT64', 'FP16', 'FP64', 'BF16', 'STRING', 'INVALID'];
+  const { config } = read(types.map((type) => `input { name: "${type}" data_type: TYPE_${type} }`).join('\n'));
+  assert.deepEqual(
+    config?.tensors.map(({ datatype }) => datatype),
+    ['BOOL', 'UINT8', 'INT8', 'UINT64', 'FP16', 'FP64', 'BF16', 'BYTES', undefined],
+  );
+});
+
 test('warm-ups are taken over', () => {
   const { config, problems, warnings } = read(`
 model_warmup [
@@ -118,7 +131,8 @@ model_warmup [
 });
 
 test('what is switched off asks for nothing', () => {
-  assert.deepEqual(read('model_transaction_policy { decoupled: false }').problems, []);
+  for (const text of ['', 'decoupled: false', 'decoupled: False'])
+    assert.deepEqual(read(`model_transaction_policy { ${text} }`).problems, []);
   for (const text of ['', 'enable: false']) assert.deepEqual(read(`response_cache { ${text} }`).config, DEFAULTS);
 });
 
@@ -137,10 +151,16 @@ describe('what would change answers, or is wrong, is refused with its place', ()
     ],
     [
       'model_transaction_policy { decoupled: true }',
-      '1:1: model_transaction_policy is not supported: a request has one answer',
+      '1:28: model_transaction_policy.decoupled is not supported: a request has one answer',
     ],
     [
       'input { name: "x" reshape { shape: [ 1 ] } }',
+      '1:19: input.reshape is not supported: tensors keep the shapes that the model file says',
+    ],
+    // Story: what asks for something by being there was passed over in silence when there was nothing in it.
+    ['sequence_batching {}', '1:1: sequence_batching is not supported: models here keep no state between requests'],
+    [
+      'input { name: "x" reshape { shape: [] } }',
       '1:19: input.reshape is not supported: tensors keep the shapes that the model file says',
     ],
     ['max_batch_siz: 8', '1:1: unknown field "max_batch_siz" (did you mean "max_batch_size"?)'],
@@ -152,6 +172,8 @@ describe('what would change answers, or is wrong, is refused with its place', ()
     ],
     ['default_model_filename: "../model.onnx"', 'must be the name of an .onnx file, without a directory'],
     ['max_batch_size: 100000', 'must be an integer from 0 to 4096'],
+    ['input { name: "x" data_type: TYPE_FP31 }', '1:30: data_type is "TYPE_FP31"; it must be a type such as TYPE_FP32'],
+    ['output { name: "x" data_type: FP32 }', '1:31: data_type is "FP32"; it must be a type such as TYPE_FP32'],
     ['name "densenet"', '1:6: ":" or a message in "{}" is expected'],
   ] as const) {
     test(text, () => {
