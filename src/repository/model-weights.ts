@@ -8,9 +8,12 @@
  * Source: onnx.proto (field numbers), the protobuf encoding.
  */
 import { createHash } from 'node:crypto';
-import { type FileHandle, open } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { type FileHandle, open, stat } from 'node:fs/promises';
 import path from 'node:path';
 
+/** Without O_NONBLOCK, opening a named pipe waits until somebody writes to it. */
+const READ = constants.O_RDONLY | constants.O_NONBLOCK;
 const STEPS_MAX = 2_000_000;
 const DEPTH_MAX = 32;
 const FILES_MAX = 4096;
@@ -57,7 +60,7 @@ interface External {
 
 /** Finds a model's weights. @throws Error when the model file itself cannot be read */
 export async function findWeights(modelPath: string): Promise<ModelWeights> {
-  const file = await open(modelPath, 'r');
+  const file = await open(modelPath, READ);
   try {
     const { size } = await file.stat();
     const external: External[] = [];
@@ -87,7 +90,7 @@ export async function findWeights(modelPath: string): Promise<ModelWeights> {
 export async function fingerprint(files: readonly string[]): Promise<string> {
   const hash = createHash('sha256');
   for (const name of files) {
-    const file = await open(name, 'r');
+    const file = await open(name, READ);
     try {
       const { size } = await file.stat();
       hash.update(`${size}\n`);
@@ -108,12 +111,8 @@ export async function fingerprint(files: readonly string[]): Promise<string> {
 
 async function fileBytes(name: string): Promise<number> {
   try {
-    const file = await open(name, 'r');
-    try {
-      return (await file.stat()).size;
-    } finally {
-      await file.close();
-    }
+    const found = await stat(name);
+    return found.isFile() ? found.size : 0;
   } catch {
     return 0; // missing: the load will say so
   }

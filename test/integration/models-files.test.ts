@@ -2,6 +2,7 @@
  * Files that are no models, or no longer: each is told as the reason of its own model, and keeps no other model from being served.
  */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { exitCode } from '../../src/config/exit-codes.ts';
@@ -9,6 +10,7 @@ import { type Answer, assertRefused, get, infer, json, jsonBody, sendTogether } 
 import { EXTERNAL_FILE } from '../support/fixtures-compute.ts';
 import { plusModel } from '../support/fixtures-faults.ts';
 import { modelFiles, writeModel } from '../support/models.ts';
+import { declare, encodeModel, externalConstant, node, spec } from '../support/onnx.ts';
 import { requestBytes } from '../support/raw.ts';
 import { makeRepository, temporaryDirectory } from '../support/repository.ts';
 import { launchServer, startServer } from '../support/server.ts';
@@ -60,6 +62,23 @@ repository.add('external');
 for (const model of ['external_missing', 'external_cut']) repository.add(model, { fixture: 'external' });
 fs.rmSync(repository.path('external_missing', '1', EXTERNAL_FILE));
 fs.truncateSync(repository.path('external_cut', '1', EXTERNAL_FILE), 4);
+/** Weights that lie, or seem to lie, outside of the directory of the model, and what is no file. */
+const SECRET = repository.writeFile(['secret.bin'], new Uint8Array(32));
+const LOCATIONS: Readonly<Record<string, readonly [location: string, make?: (path: string) => void]>> = {
+  parent: ['../../secret.bin'],
+  absolute: [SECRET],
+  winding: ['./sub/../../../secret.bin'],
+  link_out: ['weights.bin', (path) => fs.symlinkSync(SECRET, path)],
+  weights_pipe: ['weights.bin', (path) => execFileSync('mkfifo', [path])],
+  weights_directory: ['weights.bin', (path) => fs.mkdirSync(path)],
+};
+for (const [model, [location, make]] of Object.entries(LOCATIONS)) {
+  const bias = externalConstant('bias', 'FP32', [8], { location, offset: 0, length: 32 });
+  const [x, y] = ['x', 'y'].map((name) => declare(spec(name, 'FP32', ['N', 8])));
+  const graph = { nodes: [node('Add', ['x', 'bias'], ['y'])], constants: [bias], inputs: [x!], outputs: [y!] };
+  repository.writeFile([model, '1', 'model.onnx'], encodeModel(graph));
+  make?.(repository.path(model, '1', 'weights.bin'));
+}
 const EXTERNAL = /external\.onnx_data|external data|out of bounds|file/i;
 // A good older version beside a broken newer one.
 repository.writeFile(['half_good', '1', 'model.onnx'], GOOD);
@@ -119,6 +138,18 @@ test('weights in a file beside the model that is missing or cut are told, and no
   for (const model of ['external_missing', 'external_cut']) {
     assert.match(await reasonOf(model), EXTERNAL, model);
     assert.equal((await get(server.url, `/v2/models/${model}/ready`)).status, 503);
+  }
+});
+
+// Story: a model could name any file of the host as its weights (external-data-files, 47).
+test('weights outside of the directory of the model are refused, and what is no file is not waited for', async () => {
+  for (const model of Object.keys(LOCATIONS)) {
+    assert.match(
+      await reasonOf(model),
+      /escapes model directory|Absolute path not allowed|cannot get file size/,
+      model,
+    );
+    notServed(await infer(server.url, model, ONE));
   }
 });
 

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -47,6 +48,18 @@ test('weights inside the file and in files beside it are counted, those of inner
     new Set(files),
     new Set(['model.onnx', 'inner.bin', 'outer.bin'].map((name) => path.join(dir, name))),
   );
+});
+
+// Story: a named pipe in the place of weights was waited for, for ever, and nobody on the host could load anything meanwhile.
+test('a named pipe or a directory in the place of weights is counted as nothing, and not waited for', async (t) => {
+  const { dir, file, modelBytes } = spreadModel(t, { 'inner.bin': 40_000, 'outer.bin': 4 });
+  for (const name of ['inner.bin', 'outer.bin']) fs.rmSync(path.join(dir, name));
+  execFileSync('mkfifo', [path.join(dir, 'inner.bin')]);
+  fs.mkdirSync(path.join(dir, 'outer.bin'));
+  const { bytes, files } = await findWeights(file);
+  assert.equal(bytes, modelBytes);
+  await fingerprint(files.filter((name) => !name.endsWith('outer.bin')));
+  await assert.rejects(fingerprint(files), /EISDIR/);
 });
 
 test('a part of a file counts as that part', async (t) => {
