@@ -4,14 +4,14 @@
  *
  * A kernel lock (flock) on one file: gone with the process that held it, never taken from a live one, nothing stale to clean up. The supervisor holds it while one
  * of its devices loads; if the supervisor dies, so does the load. A line in the log tells of every time it was held. Where no lock file can be had, loads of this server still come one after the other
- * (loads.ts), and the log says so.
+ * (loads.ts), and the log says so. The file may be removed at any time, as by whoever tidies up a directory for temporary files: then a new one is made, or found.
  */
 import { closeSync, constants as fs, fstatSync, openSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from '../config/log.ts';
 import { nowUs } from '../system/clock.ts';
-import { lock, lockHolder, unlock } from '../system/flock.ts';
+import { isStillAt, lock, lockHolder, unlock } from '../system/flock.ts';
 
 const FILE_NAME = 'batchport-weights.lock';
 /** Everybody on the host has to find the same file. */
@@ -29,8 +29,9 @@ export interface WeightLockStatus {
 
 export class WeightLock {
   readonly #log: Logger;
-  readonly #fd: number | undefined;
-  readonly #file: string | undefined;
+  readonly #directories: readonly string[];
+  #fd: number | undefined;
+  #file: string | undefined;
   #state: WeightLockStatus['state'] = 'free';
   #sinceMs = 0;
   /** On the clock of the host, for the log. */
@@ -40,17 +41,31 @@ export class WeightLock {
 
   constructor(log: Logger, directories: readonly string[] = DIRECTORIES) {
     this.#log = log;
-    for (const directory of directories) {
-      const file = join(directory, FILE_NAME);
-      this.#fd = openShared(file);
-      if (this.#fd === undefined) continue;
-      this.#file = file;
-      return;
+    this.#directories = directories;
+    if (!this.#open()) {
+      log.warn(
+        { directories },
+        'no lock file for weights can be opened: other servers on this host may load at the same time',
+      );
     }
-    log.warn(
-      { directories },
-      'no lock file for weights can be opened: other servers on this host may load at the same time',
-    );
+  }
+
+  /** Takes the first file that can be had. @returns whether there is one; without one the file before stays */
+  #open(): boolean {
+    for (const directory of this.#directories) {
+      const file = join(directory, FILE_NAME);
+      const fd = openShared(file);
+      if (fd === undefined) continue;
+      this.close();
+      this.#fd = fd;
+      this.#file = file;
+      return true;
+    }
+    return false;
+  }
+
+  #isInPlace(): boolean {
+    return isStillAt(this.#file!, this.#fd!);
   }
 
   /**
@@ -60,15 +75,18 @@ export class WeightLock {
    */
   async acquire(model: string, signal: AbortSignal): Promise<void> {
     this.#move('waiting', model);
-    if (this.#fd !== undefined) {
-      const onWait = (): void =>
-        this.#log.info({ model, holderPid: lockHolder(this.#fd!) }, 'waiting for the weight lock');
-      try {
-        await lock(this.#fd, 'exclusive', { signal, onWait });
-      } catch (error) {
-        this.#move('free', undefined);
-        throw error;
+    const onWait = (): void =>
+      this.#log.info({ model, holderPid: lockHolder(this.#fd!) }, 'waiting for the weight lock');
+    try {
+      // The lock of a file that was removed, perhaps during the wait, is not the one that others find.
+      for (let locked = this.#fd === undefined; !locked; ) {
+        const canBeFound = this.#isInPlace() || this.#open();
+        await lock(this.#fd!, 'exclusive', { signal, onWait });
+        locked = !canBeFound || this.#isInPlace();
       }
+    } catch (error) {
+      this.#move('free', undefined);
+      throw error;
     }
     this.#waitedMs = performance.now() - this.#sinceMs;
     this.#takenUs = nowUs();

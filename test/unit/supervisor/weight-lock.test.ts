@@ -65,6 +65,44 @@ test('a wait that is given up leaves the lock to others', async (t) => {
   await acquire(other);
 });
 
+// Story: once its file had been removed, a server that started later loaded at the same time.
+test('a file that is removed is made anew, and who waits for the one before finds that', async (t) => {
+  const directory = temporaryDirectory(t);
+  const file = path.join(directory, 'batchport-weights.lock');
+  const [one, other] = [weightLock(t, directory), weightLock(t, directory)];
+  fs.rmSync(file);
+  await acquire(one);
+  // Removed under the holder, while somebody waits for it.
+  const acquired = acquire(other);
+  assert.equal(other.status().holder_pid, process.pid);
+  fs.rmSync(file);
+  const late = weightLock(t, directory);
+  await acquire(late);
+  one.release();
+  const stop = new AbortController();
+  const given = assert.rejects(one.acquire('b/1 on cpu', stop.signal), /stopped/);
+  assert.equal(one.status().state, 'waiting');
+  stop.abort(new Error('stopped'));
+  await given;
+  assert.equal(other.status().state, 'waiting', 'the file that it has waited for is not the one in place');
+  late.release();
+  await acquired;
+  assert.equal(other.status().state, 'holding');
+  assert.equal(one.status().state, 'free');
+});
+
+test('where no other file can be had, the one that was removed still keeps those apart who have it', async (t) => {
+  const directory = temporaryDirectory(t);
+  const [one, other] = [weightLock(t, directory), weightLock(t, directory)];
+  fs.rmSync(directory, { recursive: true });
+  await acquire(one);
+  const acquired = acquire(other);
+  assert.equal(other.status().state, 'waiting');
+  one.release();
+  await acquired;
+  assert.equal(other.status().state, 'holding');
+});
+
 test('a link, a folder and a missing place are passed over; without any place, loads go on without a lock', async (t) => {
   const directory = temporaryDirectory(t);
   const [link, folder, good] = ['link', 'folder', 'good'].map((name) => path.join(directory, name));
