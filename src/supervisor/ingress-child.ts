@@ -51,6 +51,7 @@ export class IngressChild {
   #commonAnnounced = false;
   #commonTaken = 0;
   #missingRegions: readonly number[] = [];
+  #draining = false;
   #unanswered = 0;
   /** Requests answered well before the current life began. */
   #answeredBefore = 0;
@@ -214,6 +215,11 @@ export class IngressChild {
     }
     const worked = answered > this.#answeredBefore;
     this.#answeredBefore = answered;
+    if (this.#draining && requestsCut > this.#unanswered) {
+      // Killed on its way out, it could not tell.
+      this.#options.log.error({ slot: this.slot, unanswered: requestsCut }, 'requests were cut with their process');
+      this.#unanswered = requestsCut;
+    }
     return { atWork: requestsCut > 0, worked, fields: { requestsCut } };
   }
 
@@ -221,6 +227,7 @@ export class IngressChild {
   async drain(timeoutMs: number, graceMs: number): Promise<number> {
     this.process.stopping();
     if (this.process.pid === undefined) return 0;
+    this.#draining = true;
     this.process.send({ type: 'drain', timeoutMs });
     await this.process.ended(timeoutMs + graceMs);
     return this.#unanswered;

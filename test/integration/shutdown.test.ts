@@ -188,6 +188,19 @@ describe('SIGTERM', { concurrency: 4 }, () => {
   });
 });
 
+// Story: what a process cut that had to be killed was not counted, and the exit code said that every request was answered.
+test('an ingress that stands still is killed at the limit, and the exit code says what it cut', async (t) => {
+  const server = await start(t, { slow: {} }, ['--ingress', '1', '--drain-timeout-s', '1']);
+  const connection = await connect(server, inferBytes('slow', slow(1_000_000)));
+  await untilRunning(server, 'slow');
+  const [pid] = await server.pids('ingress');
+  process.kill(pid!, 'SIGSTOP');
+  server.signal('SIGTERM');
+  await assert.rejects(connection.response(60_000, 'POST'), /connection ended/);
+  assert.deepEqual(await server.ended(), CUT);
+  assert.equal((await server.log(({ msg }) => /were cut/.test(String(msg)))).unanswered, 1);
+});
+
 // Story: native code that was torn down while threads still used it aborted, after all work was done: exit code 134 (exit-crash, 63).
 test('starts and stops over and over, in the middle of runs too, end with code 0 and no process dies of it', async (t) => {
   const repository = makeRepository(t, { slow: { config: { instances: { min: 2 } } } });
