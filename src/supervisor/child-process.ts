@@ -119,6 +119,11 @@ export class ChildProcess<In extends { readonly type: string }, Out extends obje
     return this.#nextStartMs === undefined ? undefined : Math.max(0, this.#nextStartMs - performance.now());
   }
 
+  /** Whether it was stopped by a signal when it was last looked at. */
+  get isStopped(): boolean {
+    return this.#isStopped;
+  }
+
   /** How it ended, and how often. */
   get exits(): ReadonlyMap<string, number> {
     return this.#exits;

@@ -408,6 +408,10 @@ export class DeviceChild {
   }
 
   #changed({ state, reason }: WorkerLife): void {
+    const stands = state === 'suspect' && this.process.isStopped;
+    for (const [, placement] of this.#placements()) {
+      placement.doubt = stands ? `its device process ${this.name} stands still: ${reason}` : undefined;
+    }
     if (state === 'killing') {
       this.#available = false;
       this.#unserve(`its device process is being ended: ${reason}`);
@@ -417,6 +421,7 @@ export class DeviceChild {
       for (const [, placement] of this.#placements()) placement.outage = outage;
       this.#unserve(`${outage}; it is tried again at intervals, and at once when the server gets SIGHUP`);
     }
+    for (const [version] of this.#placements()) version.weighDoubts();
     this.#options.onChange();
   }
 

@@ -33,6 +33,8 @@ export interface Placement {
   probation: boolean;
   /** Why its device process is given up for now; it may come back. */
   outage: string | undefined;
+  /** Why its device process, which has it, runs nothing now; it may go on. */
+  doubt: string | undefined;
   /** Slots whose instances run, and those that have been ordered. */
   readonly running: Set<number>;
   readonly starting: Set<number>;
@@ -102,6 +104,7 @@ export class ServedVersion {
       reason: '',
       probation: false,
       outage: undefined,
+      doubt: undefined,
       running: new Set(),
       starting: new Set(),
       loadMs: 0,
@@ -236,6 +239,16 @@ export class ServedVersion {
   /** Devices that serve it now. */
   get servingDevices(): string[] {
     return this.placements.filter(({ state }) => state === 'serving').map(({ device }) => device);
+  }
+
+  /** To be called when the doubts about devices have changed: it is ready while one that serves it is beyond doubt. */
+  weighDoubts(): void {
+    const serving = this.placements.filter(({ state }) => state === 'serving');
+    if (serving.length === 0) return;
+    const isSound = serving.some(({ doubt }) => doubt === undefined);
+    if (!isSound && this.#record.state === 'READY') this.move('lost', serving[0]!.doubt);
+    if (isSound && this.#record.state === 'UNAVAILABLE') this.move('load');
+    if (isSound && this.#record.state === 'LOADING') this.move('loaded');
   }
 
   /** As ingress processes are told. */

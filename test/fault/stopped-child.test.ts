@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { ChildHook, STALL_SIGNAL } from '../support/child-hook.ts';
 import { endsOf } from '../support/child-log.ts';
-import { infer, json, jsonBody } from '../support/exchange.ts';
+import { get, infer, json, jsonBody } from '../support/exchange.ts';
 import {
   assertAllAtWork,
   assertIdle,
@@ -73,6 +73,34 @@ test('a device that is stopped in the middle of a batch is replaced, and the bat
   await assertServes(3);
   await assertIdle(server);
   await assertNoMoreDescriptors(server, descriptors);
+});
+
+// Story: for as long as it took to find out that it would not go on, its models were said to be ready.
+test('a device that is stopped for a moment is not killed; its model is not ready meanwhile, and is again afterwards', async () => {
+  const standsStill = /stands still: it is stopped by a signal/;
+  await eventually(async () => {
+    const [device] = await server.pids('device');
+    process.kill(device!, 'SIGSTOP');
+    let reason = '';
+    try {
+      await eventually(async () => {
+        const { status, body } = await get(server.url, '/v2/health/ready');
+        reason = body.toString();
+        return status === 200 ? 'ready' : undefined;
+      }, LIMIT_MS);
+    } finally {
+      signalGone(device!);
+    }
+    await assertAllAtWork(server, LIMIT_MS);
+    await eventually(async () => {
+      const { status } = await get(server.url, '/v2/health/ready');
+      return status === 200 ? undefined : `ready is ${status}`;
+    }, LIMIT_MS);
+    // Whoever looks too seldom sees only that it was killed.
+    if (!standsStill.test(reason)) return `not ready since ${reason}`;
+    return (await server.pids('device'))[0] === device ? undefined : 'it went on too late';
+  }, LIMIT_MS);
+  await assertServes(4);
 });
 
 test('an ingress that is stopped is replaced, and the others serve meanwhile', async () => {

@@ -96,6 +96,32 @@ test('a model that another device serves is not lost with one', () => {
   assert.equal(now([held]).ready, true);
 });
 
+test('a model whose devices all stand still is not ready, keeps what is sent to it, and is ready again when one goes on', () => {
+  const held = ready('a', ['cpu', 'cpu#2']);
+  const [first, second] = held.placements;
+  second!.state = 'serving';
+  first!.doubt = 'it is stopped by a signal';
+  held.weighDoubts();
+  assert.equal(now([held]).ready, true);
+  second!.doubt = 'it is stopped, too';
+  held.weighDoubts();
+  assert.deepEqual(now([held]), { ready: false, reason: 'a/1: it is stopped by a signal' });
+  assert.equal(held.abandoned, false);
+  first!.doubt = undefined;
+  held.weighDoubts();
+  assert.deepEqual(now([held]), { ready: true, reason: '' });
+});
+
+test('doubts change nothing about a model that nobody serves yet', () => {
+  const loading = version('a');
+  loading.move('load');
+  loading.weighDoubts();
+  assert.equal(loading.record.state, 'LOADING');
+  const broken = failed('b');
+  broken.weighDoubts();
+  assert.equal(broken.record.reason, 'it is damaged');
+});
+
 test('one that drains or has stopped is not ready, whatever its models are', () => {
   const readiness = new Readiness([ready('a')], false, false);
   for (const state of ['draining', 'stopped'] as const) {
