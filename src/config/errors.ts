@@ -84,6 +84,11 @@ export const ERRORS = {
     grpc: 'INTERNAL',
     meaning: "The model's own run failed, with ONNX Runtime's message, or what it gave could not be processed.",
   },
+  TRANSFORM_FAILED: {
+    http: 500,
+    grpc: 'INTERNAL',
+    meaning: "The model's transform threw, took too long, ended its thread, or returned what the model cannot take.",
+  },
   NOT_SUPPORTED: { http: 501, grpc: 'UNIMPLEMENTED', meaning: 'The server or the model cannot do this.' },
   NOT_READY: {
     http: 503,

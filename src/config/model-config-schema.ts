@@ -6,6 +6,7 @@
  * Bounds: every number, list and table has a limit here.
  */
 import { z } from 'zod';
+import { DATATYPES, type Datatype } from '../tensor/datatype.ts';
 import { formatSizeBytes, parseSizeBytes, SIZE_FORMS, SIZE_PATTERN } from './size.ts';
 import { isVersionName, VERSION_NAME_PATTERN } from './version-name.ts';
 
@@ -32,11 +33,14 @@ const OPTIONS_MAX = 128;
 const OPTION_KEY_LENGTH_MAX = 1024;
 const OPTION_VALUE_LENGTH_MAX = 4096;
 
+const DATATYPE_NAMES = Object.keys(DATATYPES) as Datatype[];
+
 const WARM_UPS_MAX = 32;
 const WARM_UP_RUNS_MAX = 1000;
 const WARM_UP_INPUTS_MAX = 256;
 const OUTPUTS_MAX = 256;
 const STEPS_MAX = 8;
+const TRANSFORM_THREADS_MAX = 16;
 const CLASSES_MAX = 10_000;
 const CTC_CLASSES_MAX = 2 ** 20;
 const RANK_MAX = 64;
@@ -47,9 +51,7 @@ const FILENAME_ERROR = 'the name of an .onnx file, without a directory';
 export const GRAPH_OPTIMIZATIONS = ['disable', 'basic', 'extended', 'all'] as const;
 
 /** Keys that the configuration is meant to have but which nothing honours yet; '' is the top level. */
-export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['', ['inputs', 'transform', 'source']],
-]);
+export const KEYS_OF_LATER_VERSIONS: ReadonlyMap<string, readonly string[]> = new Map([['', ['inputs', 'source']]]);
 
 /** Every failed check of a value gives this one message, which completes "<key> is <value>; it must be …". */
 function integer(min: number, max: number, what: string) {
@@ -278,6 +280,49 @@ function postprocess() {
   return z.array(step, listError).max(STEPS_MAX, listError);
 }
 
+function transform() {
+  const error =
+    'an object such as {"module": "transform.mjs", "inputs": [{"name": "image", "datatype": "BYTES", "shape": [1]}]}';
+  const moduleError = 'the name of an ES module (.mjs, .js) in the directory of the model';
+  const datatypeError = `a datatype: ${DATATYPE_NAMES.join(', ')}`;
+  const listError = `a list of 1 to ${OUTPUTS_MAX} tensors such as {"name": "image", "datatype": "BYTES", "shape": [1]}`;
+  const nameError = 'the name of a tensor';
+  const tensor = z.strictObject(
+    {
+      name: z.string(nameError).min(1, nameError).max(NAME_LENGTH_MAX, nameError).describe('As clients write it.'),
+      datatype: z.enum(DATATYPE_NAMES, datatypeError).describe('Datatype of the protocol.'),
+      shape: z
+        .array(integer(-1, 2 ** 31 - 1, 'an integer'), 'a list of dimensions')
+        .max(RANK_MAX, `a list of at most ${RANK_MAX} dimensions`)
+        .describe('Dimensions, -1 where variable.'),
+    },
+    listError,
+  );
+  const tensors = () => z.array(tensor, listError).min(1, listError).max(OUTPUTS_MAX, listError);
+  return z
+    .strictObject(
+      {
+        module: z
+          .string(moduleError)
+          .regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,245}\.m?js$/, moduleError)
+          .describe('ES module in the directory of the model that exports before, after, or both.'),
+        inputs: tensors().optional().describe('What clients send; before() makes the inputs of the model of it.'),
+        outputs: tensors().optional().describe('What clients get; after() makes it of the outputs of the model.'),
+        timeout_ms: integer(1, RUN_TIMEOUT_MS_MAX, 'an integer number of milliseconds')
+          .optional()
+          .describe('Longest time of one call; then it is ended with its thread. Default 10000.'),
+        threads: integer(1, TRANSFORM_THREADS_MAX, 'an integer')
+          .optional()
+          .describe('Threads for it in each ingress process. Default 1.'),
+      },
+      error,
+    )
+    .refine(
+      ({ inputs: given, outputs: made }) => given !== undefined || made !== undefined,
+      'an object with inputs, outputs or both',
+    );
+}
+
 function textFile() {
   const error = 'the name of a file in the directory of the model';
   return z.string(error).regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}$/, error);
@@ -391,6 +436,9 @@ export const modelConfigSchema = object({
     .describe('Name of the model file in the directory of a version. Default "model.onnx".'),
   version_policy: versionPolicy().optional().describe('Which version directories are served. Default {"latest": 1}.'),
   outputs: outputs().optional().describe('About single outputs of the model.'),
+  transform: transform()
+    .optional()
+    .describe('Code that runs before and after the model, in threads of the ingress processes.'),
   warmup: warmUps()
     .optional()
     .describe(

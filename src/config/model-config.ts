@@ -8,6 +8,7 @@
 
 import { z } from 'zod';
 import type { Datatype } from '../tensor/datatype.ts';
+import type { TensorSpec } from '../tensor/signature.ts';
 import { type JsonDocument, type JsonPath, JsonTextError, type JsonValue, parseJsonBytes } from './json-text.ts';
 import {
   type GRAPH_OPTIMIZATIONS,
@@ -23,6 +24,7 @@ import { suggestion } from './nearest.ts';
 
 const PROBLEMS_MAX = 20;
 const SHOWN_VALUE_LENGTH_MAX = 60;
+const TRANSFORM_TIMEOUT_MS_DEFAULT = 10_000;
 
 export type VersionPolicy =
   | { readonly kind: 'latest'; readonly count: number }
@@ -56,6 +58,21 @@ export interface OutputConfig {
   /** Names of its classes. */
   readonly labels: string | undefined;
   readonly postprocess: readonly PostprocessStep[];
+}
+
+/** A tensor as clients send or get it. */
+export type TransformTensor = Pick<TensorSpec, 'name' | 'datatype' | 'shape'>;
+
+export interface TransformConfig {
+  /** Name of a file in the directory of the model. */
+  readonly module: string;
+  /** undefined = those of the model; else before() makes those of the model of them. */
+  readonly inputs: readonly TransformTensor[] | undefined;
+  /** undefined = those of the model; else after() makes them of those of the model. */
+  readonly outputs: readonly TransformTensor[] | undefined;
+  readonly timeoutMs: number;
+  /** In each ingress process. */
+  readonly threads: number;
 }
 
 /** As in the file, with every default in its place. */
@@ -102,6 +119,7 @@ export interface ModelConfig {
   /** Name of the model file in the directory of a version. */
   readonly modelFilename: string;
   readonly outputs: readonly OutputConfig[];
+  readonly transform: TransformConfig | undefined;
   readonly warmUps: readonly WarmUpConfig[];
   /** Of a configuration of Triton; a model that has others is not served with it. */
   readonly tensors: readonly DeclaredTensor[];
@@ -224,6 +242,10 @@ function contradictions(file: ModelConfigFile, document: JsonDocument): ModelCon
     const message = `outputs[${n}].postprocess goes on behind ${postprocess[last]!.op}, which gives texts; it must be the last step`;
     problems.push({ ...document.valuePosition(['outputs', n, 'postprocess', last + 1]), message });
   }
+  if (file.transform !== undefined && file.response_cache?.enable === true) {
+    const message = 'response_cache cannot be used with transform; remove one of them';
+    problems.push({ ...document.valuePosition(['response_cache']), message });
+  }
   const maxRows = file.queue?.max_rows;
   if (maxRows !== undefined && maxRows < (file.max_batch_size ?? 0)) {
     const message = `queue.max_rows is ${maxRows} and max_batch_size ${file.max_batch_size}; the queue must hold a full batch`;
@@ -253,6 +275,7 @@ function complete(file: ModelConfigFile): ModelConfig {
     versionPolicy: policyOf(file.version_policy),
     modelFilename: file.default_model_filename ?? 'model.onnx',
     outputs: (file.outputs ?? []).map(({ name, labels, postprocess = [] }) => ({ name, labels, postprocess })),
+    transform: transformOf(file.transform),
     warmUps: (file.warmup ?? []).map(warmUpOf),
     tensors: [],
     runtime: {
@@ -274,6 +297,12 @@ function prioritiesOf({
 function responseCacheOf({ response_cache: cache }: ModelConfigFile): ModelConfig['responseCache'] {
   if (cache === undefined || cache.enable === false) return undefined;
   return { maxBytes: cache.max_bytes ?? RESPONSE_CACHE_BYTES_DEFAULT, ttlS: cache.ttl_s };
+}
+
+function transformOf(transform: ModelConfigFile['transform']): TransformConfig | undefined {
+  if (transform === undefined) return undefined;
+  const { module, inputs, outputs, timeout_ms: timeoutMs = TRANSFORM_TIMEOUT_MS_DEFAULT, threads = 1 } = transform;
+  return { module, inputs, outputs, timeoutMs, threads };
 }
 
 function warmUpOf(entry: NonNullable<ModelConfigFile['warmup']>[number]): WarmUpConfig {

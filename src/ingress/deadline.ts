@@ -72,8 +72,9 @@ export class Deadline {
     return true;
   }
 
-  /** @param onPassed is told unless close() comes first. */
+  /** @param onPassed is told unless close() comes first. A second call takes the place of the first. */
   arm(onPassed: () => void): void {
+    clearTimeout(this.#timer);
     const ms = Math.min(TIMER_MAX_MS, Math.max(0, (this.atUs - nowUs()) / 1000));
     this.#timer = setTimeout(() => {
       this.missed();

@@ -344,7 +344,9 @@ class InferExchange implements Reply, BodyReceiver {
       this.fail(asBatchportError(error));
       return;
     }
-    this.#inference.submit(body, length, headerLength);
+    if (headerLength === undefined && this.#headers.isMedia) {
+      this.#inference.submitPayload(Buffer.isBuffer(body) ? body : Buffer.concat(body, length));
+    } else this.#inference.submit(body, length, headerLength);
   }
 
   fail(error: BatchportError): void {

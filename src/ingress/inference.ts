@@ -37,6 +37,7 @@ import { LARGE_JSON_BYTES, LARGE_OUTPUT_BYTES, LARGE_WORK_BYTES } from './json-t
 import type { ResponseCache } from './response-cache.ts';
 import { type Binding, OUTCOME_INDEX, type Serving } from './served-model.ts';
 import { type RowsOwner, type SplitReceiver, SplitRequest, type SplitTimes } from './split-request.ts';
+import type { Transform } from './transform.ts';
 
 /** What carries the answer. Called at most once, and never after the client has left. */
 export interface Reply {
@@ -84,8 +85,11 @@ export class Inference implements RowsOwner, SplitReceiver {
   readonly #serving: Serving;
   readonly #reply: Reply;
   readonly #startedUs: number;
+  /** What the client sent. */
   #request: BoundRequest | undefined;
-  /** Of the request. */
+  /** What is run for it. */
+  #run: BoundRequest | undefined;
+  /** Of that. */
   #binding: Binding | undefined;
   #claim: Claim<RowsOwner> | undefined;
   /** Instead of the claim, for more rows than a batch has. */
@@ -145,6 +149,15 @@ export class Inference implements RowsOwner, SplitReceiver {
     }
   }
 
+  /** The same for a body that is nothing but the one element of a BYTES input. */
+  submitPayload(body: Buffer): void {
+    try {
+      this.#enqueue(this.#serving.decoder.bindPayload(body), body.length);
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
   /** The same for a request that came over gRPC. */
   submitMessage(message: InferMessage): void {
     try {
@@ -155,11 +168,39 @@ export class Inference implements RowsOwner, SplitReceiver {
   }
 
   /** @throws BatchportError when it cannot be queued. */
-  #enqueue(received: BoundRequest, bodyBytes: number): void {
+  #enqueue(request: BoundRequest, bodyBytes: number): void {
+    const { transform } = this.#serving;
+    if (transform === undefined) this.#place(request, request, bodyBytes);
+    else void this.#transform(transform, request, bodyBytes);
+  }
+
+  /** What the client sent becomes what the model takes, elsewhere and after a while. */
+  async #transform(transform: Transform, received: BoundRequest, bodyBytes: number): Promise<void> {
+    try {
+      this.#request = received;
+      const deadline = this.#deadlineWith(received.timeoutUs);
+      deadline?.hasten(received.timeoutUs);
+      deadline?.arm(() => this.expire());
+      const run = await transform.before(received, () => !this.finished);
+      if (this.finished) return;
+      const { outage } = this.#serving;
+      if (outage !== undefined) throw new BatchportError('NOT_READY', outage);
+      this.#place(received, run, bodyBytes);
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
+  /**
+   * @param received what the client sent, and is answered.
+   * @param bound what is run for it: the same, but for a model with a transform.
+   * @throws BatchportError when it cannot be queued.
+   */
+  #place(received: BoundRequest, bound: BoundRequest, bodyBytes: number): void {
     const serving = this.#serving;
-    const { rows } = received.template;
-    const binding = serving.bindingOf(received);
-    const request = binding.hasWork ? serving.outputWork.withOwnMasks(received) : received;
+    const { rows } = bound.template;
+    const binding = serving.bindingOf(bound);
+    const request = binding.hasWork ? serving.outputWork.withOwnMasks(bound) : bound;
     const { layout, answerRowBytes, positions } = binding;
     if (serving.cache !== undefined && this.#answerKept(serving.cache, request, binding, bodyBytes)) return;
     const { maxBatchRows: partRows } = serving.segment.geometry;
@@ -177,7 +218,8 @@ export class Inference implements RowsOwner, SplitReceiver {
     // What a row takes in a body is learnt from this: as much as it would if it had come in one.
     const broughtBytes = bodyBytes + sharedBytes;
     serving.counters.received(rows, broughtBytes);
-    this.#request = request;
+    this.#request = received;
+    this.#run = request;
     this.#binding = binding;
     const { timeoutUs } = request;
     const deadline = this.#deadlineWith(timeoutUs);
@@ -302,11 +344,27 @@ export class Inference implements RowsOwner, SplitReceiver {
   #encode(results: readonly OutputTensor[], { sealedAtUs, runAtUs, doneAtUs }: SplitTimes): void {
     const times = { queueUs: sealedAtUs - this.#placedUs, runUs: doneAtUs - runAtUs, doneUs: nowUs() };
     if (this.#binding!.hasWork) this.#process(results, times);
+    else this.#processed(results, times);
+  }
+
+  /** Views of the queue are valid only during this call. */
+  #processed(results: readonly OutputTensor[], times: StageTimes): void {
+    const { transform } = this.#serving;
+    if (transform?.changesOutputs === true) void this.#transformBack(transform, results.map(copyOf), times);
     else this.#deliver(results, times);
   }
 
+  async #transformBack(transform: Transform, results: readonly OutputTensor[], times: StageTimes): Promise<void> {
+    try {
+      const outputs = await transform.after(this.#request!, results, () => !this.finished);
+      if (!this.finished) this.#deliver(outputs, times);
+    } catch (error) {
+      this.fail(asBatchportError(error));
+    }
+  }
+
   #process(results: readonly OutputTensor[], times: StageTimes): void {
-    const request = this.#request!;
+    const request = this.#run!;
     const { outputWork } = this.#serving;
     if (outputWork.sizeOf(request, results) >= LARGE_WORK_BYTES) {
       void this.#processLarge(request, results.map(copyOf), times);
@@ -316,7 +374,7 @@ export class Inference implements RowsOwner, SplitReceiver {
       const needed = outputWork.isNeeded(request.template.outputs[n]!);
       return needed ? processOutput(outputWork.jobOf(request, n, result)) : result;
     });
-    this.#deliver(processed, times);
+    this.#processed(processed, times);
   }
 
   async #processLarge(request: BoundRequest, results: readonly OutputTensor[], times: StageTimes): Promise<void> {
@@ -327,7 +385,7 @@ export class Inference implements RowsOwner, SplitReceiver {
       const done = await jsonThreads.process(jobs, () => !this.finished);
       if (this.finished) return;
       const processed = results.map((result, n) => done[needy.indexOf(n)] ?? result);
-      this.#deliver(processed, times);
+      this.#processed(processed, times);
     } catch (error) {
       this.fail(asBatchportError(error));
     }
@@ -407,7 +465,7 @@ export class Inference implements RowsOwner, SplitReceiver {
   /** The rows are in the queue; told by it when they had to wait for space. */
   placed(claim: Claim<RowsOwner>): void {
     this.#claim = claim;
-    const shared = this.#request?.shared;
+    const shared = this.#run?.shared;
     const fault = shared === undefined ? undefined : copyFault(shared.inputs);
     if (fault === undefined) return;
     this.#giveUp();

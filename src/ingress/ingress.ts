@@ -56,7 +56,15 @@ export class IngressProcess {
       log: this.#log,
     });
     this.#regions = new SharedRegions(settings.systemSharedMemory, init.supervisorPid);
-    const end = { slot: init.slot, bellFds, maxTensorBytes: 8 * settings.maxBodyBytes, sharedMemory: this.#regions };
+    const end = {
+      slot: init.slot,
+      bellFds,
+      maxTensorBytes: 8 * settings.maxBodyBytes,
+      transformEntry: new URL('transform.js', workers),
+      budget,
+      log: this.#log,
+      sharedMemory: this.#regions,
+    };
     this.#models = new ModelTable(end, jsonThreads);
     this.#control = new RemoteControl(settings.modelControlMode, (message) => send(message));
     this.#documents = new Documents(this.#models, this.#control, this.#regions, settings.logLevel as LogLevel);

@@ -112,8 +112,8 @@ export class OutputWork {
   }
 }
 
-/** @throws BAD_TENSOR */
-function copyOf(bytes: TensorBytes): Uint8Array {
+/** Bytes of an input in memory, wherever they are. @throws BAD_TENSOR */
+export function copyOf(bytes: TensorBytes): Uint8Array {
   if (bytes instanceof Uint8Array) return bytes;
   const copy = new Uint8Array(bytes.length);
   bytes.copyTo(copy);

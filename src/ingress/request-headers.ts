@@ -11,6 +11,8 @@ export interface RequestHeaders {
   acceptEncoding: string;
   /** The client waits to be told that it may send the body. */
   expectsContinue: boolean;
+  /** Content-Type says that the body is a picture, a sound or a film. */
+  isMedia: boolean;
   /** Every value of Inference-Header-Content-Length. */
   inferenceHeaderLengths: string[];
   hosts: number;
@@ -27,6 +29,7 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
     contentEncoding: '',
     acceptEncoding: '',
     expectsContinue: false,
+    isMedia: false,
     inferenceHeaderLengths: NONE,
     hosts: 0,
     deadlineUs: 0,
@@ -41,6 +44,9 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
         break;
       case 6:
         if (equals(name, 'expect')) headers.expectsContinue = equals(raw[n + 1]!, '100-continue');
+        break;
+      case 12:
+        if (equals(name, 'content-type')) headers.isMedia = MEDIA.test(raw[n + 1]!);
         break;
       case 14:
         if (equals(name, 'content-length')) headers.contentLength = Number(raw[n + 1]);
@@ -84,6 +90,7 @@ export function readHeaders(raw: readonly string[]): RequestHeaders {
 }
 
 const NONE: string[] = [];
+const MEDIA = /^(image|audio|video)\//i;
 const DEADLINE = /^\d{1,9}(\.\d{1,9})?$/;
 const DEADLINE_FAULT =
   'Batchport-Deadline-Ms must be a number of milliseconds above 0 and below 1000000000, in decimal digits, such as 50 or 0.5.';

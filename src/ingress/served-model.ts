@@ -4,6 +4,7 @@
  * Owner: the model table; made when the supervisor announces the version, closed when it withdraws it and the last request is answered.
  */
 import { BatchportError } from '../config/errors.ts';
+import type { Logger } from '../config/log.ts';
 import { IngressCounters, OUTCOMES, type Outcome } from '../metrics/counters.ts';
 import { clientSignature, planOutputs } from '../postprocess/planned-outputs.ts';
 import type { BoundRequest, RequestTemplate } from '../protocol/bound-request.ts';
@@ -19,11 +20,13 @@ import { encodeKey, SlabLayout } from '../queue/layout.ts';
 import { type Claim, Producer } from '../queue/producer.ts';
 import { ResultReader } from '../queue/result.ts';
 import { Segment } from '../queue/segment.ts';
+import type { BodyBudget } from './body.ts';
 import type { JsonThreads } from './json-threads.ts';
 import { Outlook } from './outlook.ts';
 import { OutputWork } from './output-work.ts';
 import { CACHED_INPUT_BYTES_MAX, ResponseCache } from './response-cache.ts';
 import type { RowsOwner } from './split-request.ts';
+import { clientInterface, Transform } from './transform.ts';
 import { TurnEnd } from './turn-end.ts';
 
 export const OUTCOME_INDEX = Object.fromEntries(OUTCOMES.map((name, n) => [name, n])) as Record<Outcome, number>;
@@ -43,7 +46,12 @@ export interface Binding {
 const LAYOUTS_MAX = 256;
 
 /** A model that has been loaded, as requests are held against it. */
-export function interfaceOf(
+export function interfaceOf(model: ServedModel, serving: NonNullable<ServedModel['serving']>): ModelInterface {
+  return clientInterface(runInterface(model, serving), serving.transform);
+}
+
+/** The same as its runs are: before a transform, if there is one, but with its outputs processed. */
+function runInterface(
   { name, version }: ServedModel,
   { signature: raw, batching, maxRows, splits, outputs }: NonNullable<ServedModel['serving']>,
 ): ModelInterface {
@@ -62,6 +70,10 @@ export interface QueueEnd {
   /** Write ends of the doorbells of all ingress processes. */
   readonly bellFds: readonly number[];
   readonly maxTensorBytes: number;
+  /** Compiled entry of the threads of transforms. */
+  readonly transformEntry: URL;
+  readonly budget: BodyBudget;
+  readonly log: Logger;
   /** Where tensors may be that are not in a request. */
   readonly sharedMemory: SharedMemory;
 }
@@ -77,6 +89,8 @@ export class Serving {
   readonly segment: Segment;
   readonly jsonThreads: JsonThreads;
   readonly outputWork: OutputWork;
+  /** Undefined for a model without one. */
+  readonly transform: Transform | undefined;
   readonly sloUs: number;
   readonly outlook: Outlook;
   /** Undefined for a model without one. */
@@ -98,7 +112,12 @@ export class Serving {
     this.#slot = slot;
     this.jsonThreads = jsonThreads;
     const contract = interfaceOf(model, serving);
-    this.decoder = new RequestDecoder(contract, { maxElements: maxTensorBytes, maxTensorBytes }, sharedMemory);
+    const requestLimits = { maxElements: maxTensorBytes, maxTensorBytes };
+    this.decoder = new RequestDecoder(contract, requestLimits, sharedMemory);
+    if (serving.transform !== undefined) {
+      const run = new RequestDecoder(runInterface(model, serving), requestLimits);
+      this.transform = new Transform(serving.transform, contract, run, end);
+    }
     this.encoder = new ResponseEncoder(contract);
     this.outputWork = new OutputWork(serving);
     this.messageEncoder = new InferResponseEncoder(contract);
@@ -200,6 +219,7 @@ export class Serving {
   }
 
   close(): void {
+    this.transform?.close();
     this.segment.close();
   }
 }

@@ -2,7 +2,7 @@
  * Messages between the supervisor and its children, over Node's IPC channel: small, plain data. Tensors never travel here.
  */
 import type { LogSettings } from '../config/log-settings.ts';
-import type { OutputConfig, WarmUpConfig } from '../config/model-config.ts';
+import type { OutputConfig, TransformConfig, WarmUpConfig } from '../config/model-config.ts';
 import type { ModelControlMode } from '../config/settings.ts';
 import type { QueueShape } from '../queue/geometry.ts';
 import type { KeyPoints, MemoryPoint } from '../scheduler/memory-fit.ts';
@@ -199,6 +199,8 @@ export interface ServedModel {
         /** About outputs, and the texts that this names. */
         readonly outputs: readonly OutputConfig[];
         readonly texts: TextsReference | undefined;
+        /** With the absolute path of its module. */
+        readonly transform: (TransformConfig & { readonly file: string }) | undefined;
         readonly devices: readonly string[];
       }
     | undefined;

@@ -15,8 +15,13 @@ import type { BoundRequest } from './bound-request.ts';
 import type { InterfaceChecks } from './model-interface.ts';
 import type { TemplateTable } from './template-table.ts';
 
-/** @throws BAD_TENSOR */
-export function bindRawRequest(body: Buffer, checks: InterfaceChecks, templates: TemplateTable): BoundRequest {
+/** @param binaryOutput form of the answer. @throws BAD_TENSOR */
+export function bindRawRequest(
+  body: Buffer,
+  checks: InterfaceChecks,
+  templates: TemplateTable,
+  binaryOutput = true,
+): BoundRequest {
   const { signature } = checks.model;
   const spec = signature.inputs[0];
   if (spec === undefined || signature.inputs.length > 1) {
@@ -32,7 +37,7 @@ export function bindRawRequest(body: Buffer, checks: InterfaceChecks, templates:
     checkDeclaredSize(checks, spec, bytes, body.length);
     checkContent(spec, count, body);
   }
-  const template = templates.templateOf([shape], [bytes], [], true);
+  const template = templates.templateOf([shape], [bytes], [], binaryOutput);
   return { template, id: undefined, inputs: [data], timeoutUs: undefined, priority: undefined };
 }
 
@@ -44,6 +49,8 @@ function rawShape(spec: TensorSpec, bodyBytes: number, checks: InterfaceChecks):
     refuse(checks, `input '${spec.name}' has more than one variable dimension: ${formatShape(spec.shape)}`);
   }
   if (spec.datatype === 'BYTES') {
+    // One element, however many there may be.
+    if (variable !== -1) shape[variable] = 1;
     if (shape.some((dim) => dim !== 1)) {
       refuse(checks, `its input '${spec.name}' is BYTES and must have shape [1], not ${formatShape(spec.shape)}`);
     }

@@ -21,7 +21,7 @@ import type { InputDraft } from './input-reader.ts';
 import { JsonCursor } from './json-cursor.ts';
 import { InterfaceChecks, type ModelInterface, type RequestLimits } from './model-interface.ts';
 import { bindRawRequest } from './raw-request.ts';
-import { type RequestDraft, readRequest } from './request-reader.ts';
+import { type OutputDraft, type RequestDraft, readRequest } from './request-reader.ts';
 import { NO_SHARED_MEMORY, type SharedMemory } from './shared-memory.ts';
 import { bindShared } from './shared-tensors.ts';
 import { TemplateTable } from './template-table.ts';
@@ -69,6 +69,36 @@ export class RequestDecoder {
    */
   bindMessage(message: InferMessage): BoundRequest {
     return bindInferMessage(message, this.checks, this.templates, this.sharedMemory);
+  }
+
+  /**
+   * A request that is nothing but the one element of a BYTES input, and wants its answer in JSON.
+   *
+   * @param body copied.
+   * @throws BAD_TENSOR
+   */
+  bindPayload(body: Buffer): BoundRequest {
+    return bindRawRequest(body, this.checks, this.templates, false);
+  }
+
+  /**
+   * A request whose tensors are there already.
+   *
+   * @param tensors of the model's inputs, in their order, with full shapes.
+   * @param about the rest of it.
+   * @throws BAD_TENSOR
+   */
+  bindTensors(
+    tensors: readonly { readonly shape: readonly number[]; readonly data: Uint8Array }[],
+    outputs: readonly OutputDraft[],
+    about: Pick<BoundRequest, 'id' | 'timeoutUs' | 'priority'>,
+  ): BoundRequest {
+    const { inputs } = this.model.signature;
+    const shapes = tensors.map(({ shape }, n) => this.checks.fitShape(inputs[n]!, shape));
+    const inputBytes = inputs.map((spec, n) => this.checks.sizeOf(spec, shapes[n]!).bytes);
+    const template = this.templates.templateOf(shapes, inputBytes, outputs, true);
+    const { id, timeoutUs, priority } = about;
+    return { template, id, inputs: tensors.map(({ data }) => data), timeoutUs, priority };
   }
 
   /** Binds a request of which every input is binary. */

@@ -99,7 +99,7 @@ export function readModelDirectory(directory: string, name: string, given?: Mode
     name,
     directory,
     config,
-    ...('files' in texts && texts.files.length > 0 ? { texts } : {}),
+    ...('files' in texts && (texts.files.length > 0 || config.transform !== undefined) ? { texts } : {}),
     versions: served,
     ignored: bounded(ignored),
   };

@@ -14,9 +14,11 @@ import type { TextsReference } from '../protocol/control.ts';
 import { memfdCreate, openProcessFd } from '../system/memory.ts';
 import { readHead } from './files.ts';
 
+const MODULE_BYTES_MAX = 16 * 2 ** 20;
+
 export interface TextFiles {
   readonly files: readonly { readonly name: string; readonly bytes: Uint8Array; readonly lines: number }[];
-  /** Equal exactly when the files are. */
+  /** Equal exactly when the files are, and the module of the transform is. */
   readonly digest: string;
 }
 
@@ -32,6 +34,15 @@ export function readTextFiles(directory: string, config: ModelConfig): TextFiles
     if ('problem' in lines) return { problem: `${name} ${lines.problem}` };
     files.push({ name, bytes: head.bytes, lines: lineCount(lines) });
     hash.update(`${name} ${head.bytes.length} `).update(head.bytes);
+  }
+  const { transform } = config;
+  if (transform !== undefined) {
+    const head = readHead(join(directory, transform.module), MODULE_BYTES_MAX + 1);
+    if ('problem' in head) return { problem: `${transform.module}, its transform, ${head.problem}` };
+    if (head.bytes.length > MODULE_BYTES_MAX) {
+      return { problem: `${transform.module}, its transform, is larger than ${MODULE_BYTES_MAX} bytes` };
+    }
+    hash.update(`${transform.module} ${head.bytes.length} `).update(head.bytes);
   }
   return { files, digest: hash.digest('hex') };
 }

@@ -17,6 +17,7 @@ import type { DeviceChild, LoadOutcome } from './device-child.ts';
 import { DEVICE_POLICY } from './life-policies.ts';
 import type { MemoryLedger } from './memory-ledger.ts';
 import type { Placement, ServedVersion } from './served-version.ts';
+import { transformProblem } from './transform-check.ts';
 import type { WeightLock, WeightLockStatus } from './weight-lock.ts';
 
 interface Load {
@@ -223,6 +224,15 @@ export class Loads {
 
   async #serve(load: Load, outcome: Extract<LoadOutcome, { kind: 'loaded' }>): Promise<void> {
     const { device, version, placement } = load;
+    const { transform } = version.config;
+    if (transform !== undefined && version.signature === undefined) {
+      const problem = await transformProblem(version.transformFile, transform);
+      if (problem !== undefined) {
+        this.#failed(load, problem, 'refused');
+        device.discard(version);
+        return;
+      }
+    }
     try {
       version.establish(outcome.signature, outcome.batching);
     } catch (error) {

@@ -225,12 +225,12 @@ function configOf(text: string, refuse: (reason: string) => never): ModelConfig 
   if (result.ok) {
     const { config } = result;
     const { session, provider } = config.runtime;
-    // Names of files may not be chosen from outside: some options are such, and of labels the content is told.
+    // Names of files may not be chosen from outside: some options are such, of labels the content is told, and transforms are run.
     if (Object.keys(session).length + Object.keys(provider).length > 0) {
       return refuse("runtime.session and runtime.provider are taken from the model's own config.json only");
     }
-    if (textFileNames(config).length === 0) return config;
-    return refuse("names of files, such as labels, are taken from the model's own config.json only");
+    if (textFileNames(config).length === 0 && config.transform === undefined) return config;
+    return refuse("names of files, such as labels and transforms, are taken from the model's own config.json only");
   }
   return refuse(result.problems.map((one) => formatModelConfigProblem('config', one)).join('; '));
 }

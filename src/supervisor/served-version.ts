@@ -5,7 +5,8 @@
  * of every other process.
  */
 
-import type { ModelConfig, OutputConfig, WarmUpConfig } from '../config/model-config.ts';
+import { dirname, join } from 'node:path';
+import type { ModelConfig, OutputConfig, TransformConfig, WarmUpConfig } from '../config/model-config.ts';
 import { COUNTER_WORDS } from '../metrics/counters.ts';
 import { planOutputs } from '../postprocess/planned-outputs.ts';
 import { type Batching, type CanaryReport, modelKey, type ServedModel } from '../protocol/control.ts';
@@ -112,6 +113,11 @@ export class ServedVersion {
     }));
   }
 
+  /** Absolute path of the module of its transform, if it has one. */
+  get transformFile(): string {
+    return join(dirname(dirname(this.file.path)), this.config.transform?.module ?? '');
+  }
+
   get key(): string {
     const key = modelKey(this.name, this.version);
     return this.generation === 1 ? key : `${key}#${this.generation}`;
@@ -191,7 +197,8 @@ export class ServedVersion {
       }),
     );
     try {
-      if (this.texts !== undefined) this.#sharedTexts = new SharedTexts(this.key, this.texts);
+      if (this.texts !== undefined && this.texts.files.length > 0)
+        this.#sharedTexts = new SharedTexts(this.key, this.texts);
     } catch (error) {
       segment.close();
       throw error;
@@ -269,6 +276,7 @@ export class ServedVersion {
             responseCache: this.config.responseCache,
             outputs: this.config.outputs,
             texts: this.#sharedTexts?.reference,
+            transform: this.config.transform && { ...this.config.transform, file: this.transformFile },
             devices: this.placements.map(({ device }) => device),
           };
     return {
@@ -311,6 +319,7 @@ export function publicConfig(config: ModelConfig): Record<string, unknown> {
     ...(config.responseCache === undefined ? {} : { response_cache: publicCache(config.responseCache) }),
     ...(config.memoryBudgetBytes === undefined ? {} : { memory_budget_bytes: config.memoryBudgetBytes }),
     ...(config.outputs.length === 0 ? {} : { outputs: config.outputs.map(publicOutput) }),
+    ...(config.transform === undefined ? {} : { transform: publicTransform(config.transform) }),
     ...(config.warmUps.length === 0 ? {} : { warmup: config.warmUps.map(publicWarmUp) }),
     default_model_filename: config.modelFilename,
     version_policy: policyOf(config),
@@ -345,6 +354,10 @@ function runtimeOf({ runtime }: ModelConfig): Record<string, unknown> {
 
 function publicOutput({ name, labels, postprocess }: OutputConfig): Record<string, unknown> {
   return { name, ...(labels === undefined ? {} : { labels }), ...(postprocess.length === 0 ? {} : { postprocess }) };
+}
+
+function publicTransform({ module, inputs, outputs, timeoutMs, threads }: TransformConfig): Record<string, unknown> {
+  return { module, ...(inputs && { inputs }), ...(outputs && { outputs }), timeout_ms: timeoutMs, threads };
 }
 
 function publicWarmUp(one: WarmUpConfig): Record<string, unknown> {

@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
+import { crc32, deflateSync } from 'node:zlib';
 import { Client } from '../../src/client/client.ts';
 import { readNpy } from '../../src/tensor/npy.ts';
 import { launchServer, PROJECT_DIR } from '../support/server.ts';
@@ -147,3 +148,58 @@ test('a recording heard window by window, with the state of one answer in the ne
   // Without the state, the mean is 0.51.
   assert(sum / windows > 0.9, `mean probability ${sum / windows}`);
 });
+
+/** A picture sent to `ocr_line` as curl sends it. */
+async function read(picture: Uint8Array): Promise<{ status: number; body: Record<string, unknown> }> {
+  const response = await fetch(`${server.url}/v2/models/ocr_line/infer`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'image/png' },
+    body: picture,
+    signal: AbortSignal.timeout(CHILD_LIMIT_MS),
+  });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+}
+
+test('a picture of a line of text is answered with the text, alone and beside others', async () => {
+  const picture = readFileSync(path.join(INPUTS, 'line.png'));
+  for (const { status, body } of await Promise.all([read(picture), read(picture), read(picture)])) {
+    assert.equal(status, 200, JSON.stringify(body));
+    assert.deepEqual(body.outputs, [
+      { name: 'softmax_11.tmp_0', datatype: 'BYTES', shape: [1], data: ['No request is lost.'] },
+    ]);
+  }
+});
+
+test('pictures that cannot be read are the client’s fault, and say why', async () => {
+  const picture = readFileSync(path.join(INPUTS, 'line.png'));
+  const huge = Buffer.from(picture);
+  huge.writeUInt32BE(2 ** 31 - 1, 16);
+  huge.writeUInt32BE(crc32(huge.subarray(12, 29)), 29);
+  const bomb = Buffer.concat([
+    picture.subarray(0, 33),
+    idat(deflateSync(Buffer.alloc(50_000_000))),
+    picture.subarray(-12),
+  ]);
+  for (const [bytes, message] of [
+    [picture.subarray(0, 1000), 'the picture ends before its end'],
+    [huge, /^the picture has 2147483647 × 47 pixels; at most/],
+    [bomb, 'the picture holds more pixels than it says'],
+    [Buffer.from('GIF89a'), 'the picture is no PNG file'],
+    [Buffer.alloc(0), 'the picture is no PNG file'],
+  ] as const) {
+    const { status, body } = await read(bytes);
+    assert.deepEqual([status, body.code], [400, 'BAD_TENSOR'], JSON.stringify(body));
+    if (typeof message === 'string') assert.equal(body.error, message);
+    else assert.match(String(body.error), message);
+  }
+  assert.equal((await read(picture)).status, 200);
+});
+
+function idat(data: Uint8Array): Buffer {
+  const chunk = Buffer.alloc(data.length + 12);
+  chunk.writeUInt32BE(data.length);
+  chunk.write('IDAT', 4, 'latin1');
+  chunk.set(data, 8);
+  chunk.writeUInt32BE(crc32(chunk.subarray(4, -4)), data.length + 8);
+  return chunk;
+}

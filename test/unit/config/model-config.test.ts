@@ -225,7 +225,28 @@ const refused: readonly (readonly [string, string, 'beyond the schema'?])[] = [
     'beyond the schema',
   ],
   ['{"outputs": [{"name": "y", "label": "x"}]}', '1:28: unknown key "label" in outputs[0] (did you mean "labels"?)'],
-  ['{"transform": {}}', '1:2: transform is not supported by this version; remove it'],
+  [
+    '{"transform": {}}',
+    '1:15: transform.module is missing; it must be the name of an ES module (.mjs, .js) in the directory of the model',
+  ],
+  [
+    '{"transform": {"module": "../t.mjs", "inputs": [{"name": "x", "datatype": "FP32", "shape": []}]}}',
+    '1:26: transform.module is "../t.mjs"; it must be the name of an ES module (.mjs, .js) in the directory of the model',
+  ],
+  [
+    '{"transform": {"module": "t.mjs"}}',
+    '1:15: transform is {"module":"t.mjs"}; it must be an object with inputs, outputs or both',
+    'beyond the schema',
+  ],
+  [
+    '{"transform": {"module": "t.mjs", "inputs": [{"name": "x", "datatype": "STRING", "shape": [1]}]}}',
+    '1:72: transform.inputs[0].datatype is "STRING"; it must be a datatype: BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BF16, BYTES',
+  ],
+  [
+    '{"response_cache": {"enable": true}, "transform": {"module": "t.js", "outputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}]}}',
+    '1:20: response_cache cannot be used with transform; remove one of them',
+    'beyond the schema',
+  ],
   [
     '{"warmup": true}',
     '1:12: warmup is true; it must be a list of at most 32 entries such as {"data": "zeros", "rows": 4} or {"request": "one.json"}',
@@ -308,6 +329,7 @@ test('without a file, and with an empty object, every default that needs no sign
     versionPolicy: { kind: 'latest', count: 1 },
     modelFilename: 'model.onnx',
     outputs: [],
+    transform: undefined,
     warmUps: [],
     tensors: [],
     runtime: { intraOpThreads: undefined, graphOptimization: 'all', session: {}, provider: {} },
@@ -355,6 +377,7 @@ test('every key of the file arrives in its field', () => {
       { name: 'y', labels: 'labels.txt', postprocess: [{ op: 'softmax', axis: -1 }] },
       { name: 'z', labels: undefined, postprocess: [] },
     ],
+    transform: undefined,
     warmUps: [
       { kind: 'request', file: 'one.json', runs: 1 },
       {
@@ -377,6 +400,19 @@ test('defaults follow their neighbours: max instances from min, rows of the queu
   const usual = [1, 2, 3, 4].map((levels) => configOf({ priority_levels: levels }).priorities?.default);
   assert.deepEqual(usual, [1, 2, 2, 3]);
   assert.equal(configOf({ priority_levels: 0 }).priorities, undefined);
+});
+
+test('a transform arrives with its time and its threads, or the usual ones', () => {
+  const inputs = [{ name: 'i', datatype: 'BYTES', shape: [-1] }];
+  assert.deepEqual(configOf({ transform: { module: 't.mjs', inputs, timeout_ms: 500, threads: 2 } }).transform, {
+    module: 't.mjs',
+    inputs,
+    outputs: undefined,
+    timeoutMs: 500,
+    threads: 2,
+  });
+  const { timeoutMs, threads } = configOf({ transform: { module: 't.js', outputs: inputs } }).transform ?? {};
+  assert.deepEqual([timeoutMs, threads], [10_000, 1]);
 });
 
 test('a configuration is frozen at every level', () => {
@@ -411,5 +447,5 @@ test('every key in the published schema has a description', () => {
     Object.values(schema).forEach(visit);
   };
   visit(modelConfigJsonSchema());
-  assert.equal(keys, 65);
+  assert.equal(keys, 77);
 });

@@ -19,7 +19,14 @@ const EVERYTHING = {
   idle_unload_s: 60,
   run_timeout_ms: 5000,
   queue: { max_rows: 77, max_bytes: '1MiB' },
-  response_cache: { enable: true, max_bytes: '1MiB', ttl_s: 60 },
+  response_cache: { enable: false },
+  transform: {
+    module: 't.mjs',
+    inputs: [{ name: 'i', datatype: 'BYTES', shape: [1] }],
+    outputs: [{ name: 'o', datatype: 'FP32', shape: [-1, 2] }],
+    timeout_ms: 77,
+    threads: 2,
+  },
   memory_budget_bytes: '64MiB',
   default_model_filename: 'other.onnx',
   version_policy: { specific: ['2', '5'] },
@@ -71,6 +78,7 @@ test('the sample has every key there is', () => {
 for (const [what, file] of [
   ['nothing set', {}],
   ['everything set', EVERYTHING],
+  ['a response cache', { response_cache: { enable: true, max_bytes: '1MiB', ttl_s: 60 } }],
   ['all versions', { version_policy: 'all' }],
   ['the latest versions', { version_policy: { latest: 3 } }],
 ] as const) {
