@@ -119,6 +119,7 @@ export class TransformThreads {
     } finally {
       clearTimeout(timer.handle);
     }
+    if (outcome.late !== undefined) log.error({ reason: outcome.late, file }, 'a transform threw outside of its calls');
     if ('tensors' in outcome) return outcome.tensors;
     const { code, message } = outcome.refusal;
     if (code === 'TRANSFORM_FAILED') log.error({ reason: message, file }, 'a transform failed');

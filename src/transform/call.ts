@@ -38,9 +38,13 @@ export interface TransformTask {
   readonly begun: Float64Array;
 }
 
-export type TransformOutcome =
+export type TransformOutcome = (
   | { readonly tensors: readonly TensorBody[] }
-  | { readonly refusal: { readonly code: ErrorCode; readonly message: string } };
+  | { readonly refusal: { readonly code: ErrorCode; readonly message: string } }
+) & {
+  /** What the module has thrown outside of its calls since the one before. */
+  readonly late?: string;
+};
 
 /** Never throws but for what is a bug of ours. */
 export async function callTransform(module: Promise<TransformModule>, task: TransformTask): Promise<TransformOutcome> {

@@ -18,7 +18,7 @@ import {
   sendTogether,
 } from '../support/exchange.ts';
 import { assertCallRefused, GrpcClients, rawRequest, tensorsOf } from '../support/grpc.ts';
-import { assertIdle } from '../support/idle.ts';
+import { assertIdle, eventually } from '../support/idle.ts';
 import { makeRepository } from '../support/repository.ts';
 import { launchServer, PROJECT_DIR } from '../support/server.ts';
 import { assertSameTensors, stringTensor, type TestTensor, tensor } from '../support/tensor.ts';
@@ -228,9 +228,18 @@ test('a deadline passes also while a transform is at work', async () => {
   await assertOthersServed('short');
 });
 
-test('what a transform throws after its call costs nobody an answer', async () => {
-  assertRefused(await ask('parsed', 'later'), 'BAD_TENSOR', /expected four numbers/);
-  for (let round = 0; round < 5; round++) await assertOthersServed('parsed');
+test('what a transform throws after its call costs nobody an answer, and is logged', async () => {
+  const told = async () => {
+    await assertOthersServed('parsed');
+    return server.logs.some((line) => line.msg === 'a transform threw outside of its calls')
+      ? undefined
+      : 'it is not logged';
+  };
+  for (let round = 0; round < 5; round++) {
+    assertRefused(await ask('parsed', 'later'), 'BAD_TENSOR', /expected four numbers/);
+    await assertOthersServed('parsed');
+  }
+  await eventually(told);
 });
 
 test('modules that cannot be used keep their models from being served, with the reason', async () => {
