@@ -37,6 +37,8 @@ interface Failure extends Load {
   readonly dueMs: number;
 }
 
+/** How the reason of a load begins for which there was no memory. */
+export const NO_MEMORY = 'there is not enough memory';
 /** Deaths of the device process during the load of one version after which it is not tried again for now. */
 const LOAD_DEATHS_MAX = 3;
 
@@ -161,8 +163,7 @@ export class Loads {
     const load = { device, version, placement };
     this.#tellLedger(device, version, outcome);
     if (outcome.kind === 'loaded') await this.#serve(load, outcome);
-    else if (outcome.kind === 'no memory')
-      this.#failed(load, `there is not enough memory: ${outcome.message}`, 'memory');
+    else if (outcome.kind === 'no memory') this.#failed(load, `${NO_MEMORY}: ${outcome.message}`, 'memory');
     else if (outcome.kind === 'failed') this.#failed(load, outcome.message, 'refused');
     else this.#died(load, outcome.outside);
     if (device.available) {

@@ -14,11 +14,14 @@ import { ExitError } from '../config/exit-codes.ts';
 import { formatModelConfigProblem, type ModelConfig, parseModelConfig, textFileNames } from '../config/model-config.ts';
 import { type RepositoryModel, type RepositoryVersion, readModelDirectory } from '../repository/model-directory.ts';
 import { modelNameProblem } from '../repository/model-name.ts';
+import { NO_MEMORY } from './loads.ts';
 import { deviceProblem, requireOpenFiles, requireQueueMemory } from './preparation.ts';
 import { Retirement, type RetirementOptions } from './retirement.ts';
 import type { ServedVersion } from './served-version.ts';
 
 const OPERATIONS_MAX = 16;
+const UNLOAD_FIRST =
+  'What serves goes on. Where an old and a new one do not fit beside each other, unload the model and load it then: in between it answers nothing';
 
 export interface ModelControlOptions extends RetirementOptions {
   /** Absolute. */
@@ -128,7 +131,9 @@ export class ModelControl {
         await this.#retirement.retire(others);
         continue;
       }
-      failures.push(`version ${one.version}: ${one.record.reason}`);
+      const { reason } = one.record;
+      const hint = reason.startsWith(NO_MEMORY) && old.some(holds) ? `. ${UNLOAD_FIRST}` : '';
+      failures.push(`version ${one.version}: ${reason}${hint}`);
       await this.#putBack(one, others);
     }
     for (const one of kept) {
