@@ -22,6 +22,7 @@ import { HTTP_JSON } from './http-json.ts';
 import { IDLE_MEMORY } from './idle-memory.ts';
 import { LARGE_JSON } from './large-json.ts';
 import { LOAD_KINDS, type LoadKind, loadGenerator } from './load.ts';
+import { LOAD_BESIDE } from './load-beside.ts';
 import { thisMachine } from './machine.ts';
 import { NEIGHBOURS } from './neighbours.ts';
 import { OVERLOAD } from './overload.ts';
@@ -46,6 +47,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   TUNE,
   OVERLOAD,
   NEIGHBOURS,
+  LOAD_BESIDE,
   BURSTS,
   FAULTS,
 ];
