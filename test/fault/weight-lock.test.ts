@@ -110,7 +110,8 @@ test('servers that start at the same time load one model at a time, all of them 
 
 // Story: a lock was taken from a holder that was only slow, and one left by a killed holder blocked for ever (stale-lock, 51).
 test('a holder that stands still keeps the lock, whoever waits tells for whom, and its death frees it', async (t) => {
-  const holder = startFixture(t, 'lock-holder', [lockFile()]);
+  // Servers of other tests may be loading just now.
+  const holder = startFixture(t, 'lock-holder', [lockFile(), 'wait']);
   assert.equal(await holder.line(), 'locked');
   holder.process.kill('SIGSTOP');
   const waiting = new EarlyServer(t, 1);
