@@ -11,7 +11,7 @@ export class Readiness {
   readonly #strict: boolean;
   readonly #mayBeEmpty: boolean;
 
-  /** @param mayBeEmpty whether a server without models is ready: they may be loaded later */
+  /** @param mayBeEmpty whether a server without models is ready: to be told which to load */
   constructor(versions: readonly ServedVersion[], strict: boolean, mayBeEmpty: boolean) {
     this.#versions = versions;
     this.#strict = strict;

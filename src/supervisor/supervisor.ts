@@ -157,7 +157,7 @@ export class Supervisor {
         this.versions.push(version);
       }
     }
-    this.readiness = new Readiness(this.versions, settings.strictReadiness, settings.modelControlMode !== 'none');
+    this.readiness = new Readiness(this.versions, settings.strictReadiness, settings.modelControlMode === 'explicit');
     this.#weightLock = new WeightLock(log);
     this.ledger = new MemoryLedger({
       versions: this.versions,

@@ -1,7 +1,8 @@
 /** A repository that is looked at again at intervals (`--model-control-mode poll`): what is new, changed, repaired or gone is found out without a command. */
+import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import { after, before, test } from 'node:test';
-import { assertRefused, infer, json, jsonBody, jsonRequest, outputsOf, send } from '../support/exchange.ts';
+import { assertRefused, get, infer, json, jsonBody, jsonRequest, outputsOf, send } from '../support/exchange.ts';
 import { EXTERNAL_FILE } from '../support/fixtures-compute.ts';
 import { plusModel } from '../support/fixtures-faults.ts';
 import { eventually } from '../support/idle.ts';
@@ -52,6 +53,23 @@ test('a repaired configuration needs no restart', async () => {
   assertRefused(await ask('faulty'), 'NOT_READY', /max_batch_siz/);
   repository.writeConfig('faulty', '{"max_batch_size": 8}');
   await untilGives('faulty', 11);
+});
+
+// Story: it said that it was ready, as it would where the disk with its models had not been mounted.
+test('a server that finds no model in its repository is not ready, and is once there is one', async (t) => {
+  const empty = makeRepository(t, {});
+  const other = launchServer(t, { repository: empty.dir, args });
+  await other.ready();
+  const before = await get(other.url, '/v2/health/ready');
+  assert.deepEqual([before.status, json(before).error], [503, 'there is no model']);
+  empty.writeFile(['plus', '1', 'model.onnx'], plusModel(1));
+  await eventually(async () => {
+    const { status } = await get(other.url, '/v2/health/ready');
+    return status === 200 ? undefined : `ready is ${status}`;
+  });
+  await eventually(async () =>
+    other.output.at(-1)?.startsWith('batchport ready ') ? undefined : 'it has not said so',
+  );
 });
 
 test('a changed file of weights beside a model that has not changed is loaded', async () => {
