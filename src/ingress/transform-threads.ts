@@ -5,7 +5,7 @@
  *
  * Owner: the serving half of the version; the threads start with it and end when it closes. A call that takes longer than it may is ended with its thread, one that ends its
  * thread has failed; both cost no other call, and another thread takes the place.
- * Bounds: as many calls at a time as there are threads, WAITING_MAX calls that wait, their bytes in the budget of bodies; `timeoutMs` for each, START_MAX_MS for a thread to start;
+ * Bounds: as many calls at a time as there are threads, WAITING_MAX calls of before() that wait, and those of after() for what has been run; their bytes in the budget of bodies; `timeoutMs` for each, START_MAX_MS for a thread to start;
  * HEAP_MAX_MIB of objects in a thread.
  */
 import { basename } from 'node:path';
@@ -63,16 +63,18 @@ export class TransformThreads {
    */
   async call({ tensors, ...call }: TransformCall, wanted: () => boolean): Promise<readonly TensorBody[]> {
     const { budget } = this.#options;
-    if (this.#waiting >= WAITING_MAX) {
+    const isNew = call.step === 'before';
+    if (isNew && this.#waiting >= WAITING_MAX) {
       throw new BatchportError(
         'QUEUE_FULL',
         "Too many requests wait for the model's transform. Retry later, or raise transform.threads.",
       );
     }
     const bytes = tensors.reduce((sum, { data }) => sum + data.length, 0);
-    budget.take(bytes);
+    // What has been run cannot be refused any more: new requests are, instead.
+    if (isNew) budget.take(bytes);
+    else budget.hold(bytes);
     try {
-      const own = tensors.map(({ shape, data }) => ({ shape, data: new Uint8Array(data) }));
       this.#waiting++;
       try {
         const turn = this.#turnstile.enter();
@@ -82,6 +84,7 @@ export class TransformThreads {
       }
       try {
         if (!wanted()) throw new BatchportError('CLIENT_CLOSED', 'The client has left.');
+        const own = tensors.map(({ shape, data }) => ({ shape, data: new Uint8Array(data) }));
         const begun = new Float64Array(new SharedArrayBuffer(8));
         return await this.#run(
           { ...call, tensors: own, begun },

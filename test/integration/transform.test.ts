@@ -78,7 +78,7 @@ const repository = makeRepository(
       },
     },
     added: { fixture: 'rows', config: { transform: { module: 'transform.mjs', outputs } } },
-    short: { fixture: 'rows', config: { transform: { ...transform, timeout_ms: 100 } } },
+    short: { fixture: 'rows', config: { transform: { ...transform, timeout_ms: 500 } } },
     changed: { fixture: 'rows', config: { transform: { ...transform, outputs } } },
     rows: {},
     absent: { fixture: 'rows', config: { transform: { module: 'no.mjs', inputs } } },
@@ -215,7 +215,7 @@ test('a transform that hangs, busy or idle, is ended with its thread; those that
   for (const text of ['hang', 'wait']) {
     const requests = [text, '3,4,0,0', '0,5,0,0'].map((one) => inferBytes('short', jsonRequest(words(one))));
     const [hung, ...others] = (await sendTogether(server.url, requests)) as [Answer, Answer, Answer];
-    assertRefused(hung, 'TRANSFORM_FAILED', /took longer than 100 ms \(transform\.timeout_ms\) and was ended/);
+    assertRefused(hung, 'TRANSFORM_FAILED', /took longer than 500 ms \(transform\.timeout_ms\) and was ended/);
     const sums = others.map((answer) => outputsOf(answer).get('y')!.data[0]);
     assert.deepEqual(sums, [3, 0]);
     await assertOthersServed('short');
