@@ -75,11 +75,11 @@ test('an answer larger than the limit is given up', async (t) => {
 test('a server that never answers ends in a timeout, also in the middle of a body', async (t) => {
   for (const bytes of ['', `${head('Content-Length: 1000')}{`]) {
     const client = clientOf(t, await serveBytes(t, bytes, false));
-    await assert.rejects(infer(client, { timeoutMs: 30 }), {
+    await assert.rejects(infer(client, { timeoutMs: 1000 }), {
       name: 'ConnectionError',
       code: 'TIMEOUT',
       sent: true,
-      message: 'no answer within 30 ms',
+      message: 'no answer within 1000 ms',
     });
   }
 });
