@@ -281,7 +281,7 @@ test('too few open files fail the start with what to raise, whether the code can
   for (const [limit, message] of [
     // Node 24 has no more than a few modules open at a time.
     [64, /may not open enough files to load its own code.*ulimit -n|may have 64 files open/],
-    [200, /may have 200 files open, but at least 258 are needed/],
+    [200, /may have 200 files open, but at least 259 are needed/],
   ] as const) {
     const program = wrapped(t, ['sh', '-c', `ulimit -n ${limit} && exec "$@"`, 'sh']);
     const { code, lines } = await failedStart(t, [], repository.dir, { program });
