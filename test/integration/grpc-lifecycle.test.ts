@@ -221,7 +221,12 @@ describe('a server that stops', { concurrency: 2 }, () => {
     await untilModel(server, 'slow', ({ queue }) => queue!.rows_queued + queue!.rows_running === 5);
     server.signal('SIGTERM');
     assert.equal((await watchEnded).code, Status.UNAVAILABLE);
-    await assertCallRefused(clients.open().call('ModelInfer', slow(1)), 'DRAINING', /shutting down/);
+    const refused = () => assertCallRefused(clients.open().call('ModelInfer', slow(1)), 'DRAINING', /shutting down/);
+    await refused().catch((error: Error) => {
+      // An ingress process that has nothing to finish ends at once, and with it a connection that it has just taken.
+      if (!error.message.includes('No connection established')) throw error;
+      return refused();
+    });
     for (const [n, answer] of (await Promise.all(inFlight)).entries()) {
       assert.equal(answer.raw_output_contents[0].readBigInt64LE(), BigInt(STEPS + n));
     }
