@@ -7,6 +7,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import fs from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -111,11 +112,13 @@ export class TestServer {
     ];
     args.push('--metrics-port', '0');
     if (options.repository !== undefined) args.push('--model-repository', options.repository);
+    // Of its own: what another test's server has learnt of the same model, such as what its runs cost, would decide what this one does.
+    const cacheDir = path.join(PROJECT_DIR, 'dist/test-cache', this.mark);
     // A test's own process tells its children so; the server is not one of them.
     const env = {
       ...process.env,
       NODE_TEST_CONTEXT: undefined,
-      BATCHPORT_CACHE_DIR: path.join(PROJECT_DIR, 'dist/test-cache'),
+      BATCHPORT_CACHE_DIR: cacheDir,
       ...options.env,
       [MARK]: this.mark,
     };
@@ -125,6 +128,7 @@ export class TestServer {
       env,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
+    this.child.once('exit', () => fs.rmSync(cacheDir, { recursive: true, force: true }));
     running.add(this);
     hookExit();
     createInterface({ input: this.child.stderr! }).on('line', (line) => this.keepLog(line));
