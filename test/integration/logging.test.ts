@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, test } from 'node:test';
 import { assertRefused, get, infer, json, jsonBody, send } from '../support/exchange.ts';
 import { assertCallRefused, type GrpcClient, GrpcClients } from '../support/grpc.ts';
-import { assertAllAtWork } from '../support/idle.ts';
+import { assertAllAtWork, eventually } from '../support/idle.ts';
 import { makeRepository } from '../support/repository.ts';
 import { launchServer } from '../support/server.ts';
 
@@ -32,6 +32,15 @@ const change = (settings: object) => send(server.url, '/v2/logging', jsonBody(JS
 const settings = async () => json(await get(server.url, '/v2/logging'));
 
 afterEach(() => change(AS_STARTED));
+
+/** Others are at work in their place; a death is noticed only some time after it. */
+async function untilReplaced(role: string, killed: readonly number[]): Promise<void> {
+  await eventually(async () => {
+    const pids = await server.pids(role);
+    return pids.some((pid) => killed.includes(pid)) ? `${killed} are still there` : undefined;
+  });
+  await assertAllAtWork(server);
+}
 
 /** A request that is refused, which is told in lines of level debug. */
 async function refusedRequest(id: string): Promise<void> {
@@ -61,8 +70,9 @@ test('what is on is logged by every process, and by those that come after them',
   for (let n = 0; n < 8; n++) await refusedRequest(`seen-${n}`);
   const isAbout = (line: Record<string, unknown>) => line.level === 'debug' && line.role === 'ingress';
   await server.log((line) => isAbout(line) && line.msg === 'request not answered with a result');
-  for (const pid of await server.pids('ingress')) process.kill(pid, 'SIGKILL');
-  await assertAllAtWork(server);
+  const killed = await server.pids('ingress');
+  for (const pid of killed) process.kill(pid, 'SIGKILL');
+  await untilReplaced('ingress', killed);
   const pids = new Set(await server.pids('ingress'));
   await refusedRequest('later');
   await server.log((line) => isAbout(line) && pids.has(line.pid as number));
@@ -72,7 +82,7 @@ test('levels are on and off one by one', async () => {
   await change({ log_info: false, log_verbose_level: 1 });
   const [device] = await server.pids('device');
   process.kill(device!, 'SIGKILL');
-  await assertAllAtWork(server);
+  await untilReplaced('device', [device!]);
   // The start of a device is info, its death a warning or an error.
   await server.log((line) => line.level !== 'info' && line.childPid === device);
   const [next] = await server.pids('device');
